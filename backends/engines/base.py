@@ -1,0 +1,87 @@
+"""What the executor needs of an engine that generates tokens, and what it says of each request.
+
+Floor 0, pure.
+An engine is synchronous and knows slots, ids and positions only; text, HTTP and fairness are not
+its business. All of its methods are called on one thread: the one that owns the model.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sluicegate.v1.states import Phase
+
+# Phase, share of it that is done (0..1), what is going on in words.
+Report = Callable[[Phase, float, str], None]
+
+
+class Finish(Enum):
+    """Why a generation ended, in OpenAI's words."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is drawn. Temperature 0 is greedy: the highest logit, lowest id on a tie."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0: all
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One request as the executor sees it."""
+
+    request_id: str
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    sampling: Sampling
+    stop_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One generated token; the last one of a generation says why it is the last."""
+
+    id: int
+    finish: Finish | None
+
+
+class Engine(Protocol):
+    """A loaded model with a fixed number of slots, each holding one sequence's KV cache."""
+
+    slots: int
+    max_seq_len: int  # prompt and completion together
+    chunk_max: int  # most prompt ids that one `prefill` takes
+
+    def load(self, report: Report) -> None:
+        """Weights in memory, cache allocated, every promised shape compiled and run once.
+
+        Raises: SnapshotInvalid (naming the file), DependencyMissing (saying how to install it).
+        """
+
+    def prefill(self, slot: int, ids: Sequence[int], start: int) -> NDArray[np.float32]:
+        """Logits after the last of `ids`, which go to positions start.. of the slot.
+
+        Shape: [vocab]; 1 <= len(ids) <= chunk_max; start + len(ids) <= max_seq_len.
+        """
+
+    def decode(self, ids: NDArray[np.int32], positions: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Logits for one step of every slot at once; rows of idle slots mean nothing.
+
+        Shape: ids and positions [slots], result [slots, vocab]. Idle slots: id 0, position 0.
+        """
+
+    def memory_bytes(self) -> int:
+        """Device memory that this engine holds now (resident set on CPU)."""
+
+    def close(self) -> None:
+        """Release the device; nothing may be called after it."""
