@@ -1,0 +1,211 @@
+"""What one snapshot promises and holds, and its TOML form.
+
+Floor 1, pure.
+Weights never travel without the promises made for them: context, batch, dtype, memory. A manifest
+is written once, beside the files it names, and every name in it is a single path component, so
+nothing read from one can point outside its folder.
+"""
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, cast
+
+from backends.errors import SnapshotInvalid
+
+FILE_NAME: Final = "manifest.toml"
+FORMAT: Final = 1  # grows when an older Sluicegate could misread the file
+
+ARCHITECTURES: Final = ("llama", "qwen2")
+DTYPES: Final[Mapping[str, int]] = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a value
+ENGINES: Final = ("llm",)
+KV_POLICIES: Final = ("preallocated",)
+
+NAME_RULE: Final = "1 to 128 letters, digits, '.', '_', '-', first a letter or digit, without '..'"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # a path component holds 255 bytes
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file of a snapshot as it was when it was written."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything a launcher, an engine and an operator must know before the weights are read."""
+
+    model: str
+    version: str
+    engine: str
+    architecture: str
+    dtype: str
+    max_seq_len: int  # prompt and completion together
+    slots: int  # sequences served at once
+    kv_policy: str
+    memory_needed_bytes: int  # weights, KV cache and an allowance
+    source: str  # what it was made from, with a checksum of it
+    created: str  # ISO 8601, UTC
+    files: tuple[FileEntry, ...]
+
+    @property
+    def digest(self) -> str:
+        """Identity of the files: equal for two snapshots exactly when they hold the same bytes."""
+        lines = sorted(f"{entry.sha256}  {entry.name}\n" for entry in self.files)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+class ManifestInvalid(SnapshotInvalid):
+    """`problems` holds every one of them, each as `dotted.path: must be RULE, not VALUE`."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` may name a model, a version or a file: one path component, never hidden."""
+    return _NAME.fullmatch(text) is not None and ".." not in text
+
+
+# --- rules: what a value must be, in words, and the test for it ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_utc_time(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        offset = datetime.fromisoformat(value).utcoffset()
+    except ValueError:
+        return False
+    return offset is not None and not offset
+
+
+def _one_of(words: Sequence[str]) -> _Rule:
+    return _Rule(" or ".join(f'"{word}"' for word in words), lambda value: value in words)
+
+
+_TEXT: Final = _Rule("a text that is not empty", lambda v: isinstance(v, str) and v != "")
+_NAMED: Final = _Rule(NAME_RULE, lambda v: isinstance(v, str) and is_name(v))
+_COUNT: Final = _Rule("a whole number of at least 1", lambda v: _is_whole(v) and v >= 1)
+
+_TOP: Final[Mapping[str, _Rule]] = {
+    "format": _Rule(
+        f"{FORMAT}, the format this Sluicegate reads", lambda v: _is_whole(v) and v == FORMAT
+    ),
+    "model": _NAMED,
+    "version": _NAMED,
+    "engine": _one_of(ENGINES),
+    "architecture": _one_of(ARCHITECTURES),
+    "dtype": _one_of(tuple(DTYPES)),
+    "max_seq_len": _COUNT,
+    "slots": _COUNT,
+    "kv_policy": _one_of(KV_POLICIES),
+    "memory_needed_bytes": _COUNT,
+    "source": _TEXT,
+    "created": _Rule("a time in ISO 8601 with the offset of UTC", _is_utc_time),
+    "files": _Rule("a list of at least one table", lambda v: isinstance(v, list) and len(v) > 0),
+}
+
+_FILE: Final[Mapping[str, _Rule]] = {
+    "name": _NAMED,
+    "bytes": _Rule("a whole number of at least 0", lambda v: _is_whole(v) and v >= 0),
+    "sha256": _Rule(
+        "64 lower-case hexadecimal digits",
+        lambda v: isinstance(v, str) and _SHA256.fullmatch(v) is not None,
+    ),
+}
+
+
+def _check(table: Any, rules: Mapping[str, _Rule], prefix: str) -> Iterator[str]:
+    if not isinstance(table, dict):
+        yield f"{prefix.rstrip('.')}: must be a table, not {table!r}"
+        return
+    for key, rule in rules.items():
+        if key not in table:
+            yield f"{prefix}{key}: is missing, must be {rule.words}"
+        elif not rule.holds(table[key]):
+            yield f"{prefix}{key}: must be {rule.words}, not {table[key]!r}"
+    for key in table:
+        if key not in rules:
+            yield f"{prefix}{key}: is not a key of a manifest"
+
+
+def _check_files(entries: Any) -> Iterator[str]:
+    seen: set[str] = set()
+    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
+        yield from _check(entry, _FILE, f"files[{i}].")
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
+            continue
+        if name in seen or name == FILE_NAME:
+            yield f"files[{i}].name: must be a name of its own, not {name!r} again"
+        seen.add(name)
+
+
+def parse(text: str) -> Manifest:
+    """The manifest that `text` spells.
+
+    Raises: ManifestInvalid, with every problem.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise ManifestInvalid([f"{FILE_NAME}: must be TOML: {exc}"]) from exc
+    problems = [*_check(table, _TOP, ""), *_check_files(table.get("files"))]
+    if problems:
+        raise ManifestInvalid(problems)
+    del table["format"]
+    files = cast(list[dict[str, Any]], table.pop("files"))
+    return Manifest(files=tuple(FileEntry(**entry) for entry in files), **table)
+
+
+def _quoted(text: str) -> str:
+    # A JSON string is a TOML basic string, but for DEL, which JSON leaves as it is.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def render(manifest: Manifest) -> str:
+    """The TOML that `parse` reads back to an equal manifest."""
+    lines = [
+        "# Written by `sluicegate models import`. A version never changes: import another one.",
+        f"format = {FORMAT}",
+        f"model = {_quoted(manifest.model)}",
+        f"version = {_quoted(manifest.version)}",
+        f"engine = {_quoted(manifest.engine)}",
+        f"architecture = {_quoted(manifest.architecture)}",
+        f"dtype = {_quoted(manifest.dtype)}",
+        f"max_seq_len = {manifest.max_seq_len}",
+        f"slots = {manifest.slots}",
+        f"kv_policy = {_quoted(manifest.kv_policy)}",
+        f"memory_needed_bytes = {manifest.memory_needed_bytes}",
+        f"source = {_quoted(manifest.source)}",
+        f"created = {_quoted(manifest.created)}",
+    ]
+    for entry in manifest.files:
+        lines += [
+            "",
+            "[[files]]",
+            f"name = {_quoted(entry.name)}",
+            f"bytes = {entry.bytes}",
+            f"sha256 = {_quoted(entry.sha256)}",
+        ]
+    return "\n".join(lines) + "\n"
