@@ -6,7 +6,7 @@ worker's death). Readers sum; reading costs no message. A gauge is never stored:
 accepted - settled, so it cannot disagree with the ledger.
 
     header page | row 0 | row 1 | ...
-    row = head | slots x slot cells | sections x section cells | leases x lease cells   (whole pages)
+    row = head | slots x slot cells | sections x section cells | leases x lease cells, whole pages
 
 Counters are written by plain cell stores: `struct.pack_into` zeroes its target first, and a reader
 in another process would see that zero (measured: 4-10 % of reads).
@@ -27,7 +27,7 @@ from gateway.records import OUTCOMES_MAX, Stage
 MAGIC: Final = 0x534C5543_00000001  # "SLUC", layout version in the low half
 PAGE_CELLS: Final = mmap.PAGESIZE // 8
 
-# --- head of a row ---------------------------------------------------------------------------------
+# --- head of a row ---
 PID: Final = 0
 GENERATION: Final = 1  # of the table this worker serves
 BEAT_NS: Final = 2  # CLOCK_MONOTONIC of its last sign of life
@@ -37,12 +37,10 @@ POOLED: Final = 5  # idle instance connections it holds
 BODIES_BYTES: Final = 6  # of request bodies held to read `model`
 HEAD_CELLS: Final = 16
 
-# --- histograms: log-linear, in microseconds, eight steps to the octave (12.5 %) --------------------
-HISTOGRAM_CELLS: Final = (
-    248  # up to 2**33 us, two and a half hours; longer ones count in the last cell
-)
+# --- histograms: log-linear, in microseconds, eight steps to the octave (12.5 %) ---
+HISTOGRAM_CELLS: Final = 248  # up to 2**33 us, two and a half hours; longer ones: the last cell
 
-# --- per slot: one incarnation of one instance ------------------------------------------------------
+# --- per slot: one incarnation of one instance ---
 ACCEPTED: Final = 0
 SETTLED: Final = 1
 SENT_BYTES: Final = 2  # to the instance
@@ -57,7 +55,7 @@ LATENCY: Final = 32
 FIRST_BYTE: Final = LATENCY + HISTOGRAM_CELLS
 SLOT_CELLS: Final = FIRST_BYTE + HISTOGRAM_CELLS
 
-# --- per model: what has no slot. Section 0 belongs to requests that name no known model -----------
+# --- per model: what has no slot. Section 0 belongs to requests that name no known model ---
 WAIT_BEGUN: Final = 0  # waiting = begun - ended
 WAIT_ENDED: Final = 1
 WAIT_SUM_US: Final = 2
@@ -67,7 +65,7 @@ REFUSED: Final = 8  # + Refusal.cell
 WAIT: Final = REFUSED + REFUSALS_MAX
 SECTION_CELLS: Final = WAIT + HISTOGRAM_CELLS
 
-# --- per lease: two cache lines, packed in this order ----------------------------------------------
+# --- per lease: two cache lines, packed in this order ---
 # The sequence stands at both ends: a reader believes a record only when both agree and are not 0,
 # because no processor promises the order in which another sees the stores between (aarch64 least).
 LEASE: Final = struct.Struct("=9q48sq")
@@ -140,11 +138,11 @@ def create(layout: Layout) -> int:
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())
         os.ftruncate(fd, layout.size_bytes)
-    with mmap.mmap(fd, layout.size_bytes) as memory, memoryview(memory) as raw:
-        with raw.cast("q") as cells:
-            cells[0] = MAGIC
-            for at, value in enumerate(astuple(layout), start=1):
-                cells[at] = value
+    size = layout.size_bytes
+    with mmap.mmap(fd, size) as memory, memoryview(memory) as raw, raw.cast("q") as cells:
+        cells[0] = MAGIC
+        for at, value in enumerate(astuple(layout), start=1):
+            cells[at] = value
     return fd
 
 
