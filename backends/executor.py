@@ -1,0 +1,333 @@
+"""One thread owns the model; generations go in, streams of tokens come out.
+
+Floor 3, I/O (a thread).
+Flow: submit > inbox > [model thread: admit, step, step ...] > event loop > stream.
+The thread blocks on its inbox only when it holds nothing, and a queue remembers what is put into
+it, so no wake-up can be lost. Everything the thread learns goes to the loop as one call a step;
+counts and streams are touched on the loop alone, slots and engine on the thread alone.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from random import Random
+from typing import Final, TypeVar
+
+from backends.batching import Step
+from backends.engines.base import Engine, Generation, Report
+from backends.errors import (
+    EngineFailed,
+    InstanceError,
+    LoadFailed,
+    NotReady,
+    QueueFull,
+    RequestInvalid,
+)
+from backends.readings import MS_NS, Meter, Readings
+from backends.slots import NOTHING, Outcome, Request, Slots
+from backends.stream import Stream
+from sluicegate.v1.states import Phase
+
+log = logging.getLogger(__name__)
+
+FAULTS_MAX: Final = 3  # in one slot, with nothing served in between: one may be the request's fault
+MEMORY_EVERY: Final = 64  # steps; reading it costs a system call, and it moves slowly
+CLOSED: Final = "the instance was stopped"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cancel:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Close:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class _StepDone:
+    """What the thread tells the loop after a step, or when it let go of something."""
+
+    outcome: Outcome = NOTHING
+    admitted: tuple[tuple[int, int], ...] = ()  # number, nanoseconds waited
+    released: tuple[int, ...] = ()  # gone at their consumers' wish
+    busy: int = 0
+    span_ns: int = 0  # 0: no step ran
+    memory_bytes: int | None = None
+    failure: str = ""  # set once: no step will run any more
+
+
+class Executor:
+    """The loop's side. Owner: the event loop that called `start`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        queue_max: int,
+        *,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        rng: Random | None = None,
+    ) -> None:
+        self._engine = engine
+        self._queue_max = queue_max
+        self._now_ns = monotonic_ns
+        self._rng = rng or Random()
+        self._streams: dict[int, tuple[Stream, int]] = {}  # held: stream, submitted at
+        self._numbers = 0
+        self._meter = Meter(engine.slots, monotonic_ns())
+        self._failure = ""
+        self._model: _Model | None = None
+        self._loaded: asyncio.Future[None] | None = None
+        self._ended: asyncio.Future[None] | None = None
+
+    async def start(self, report: Report) -> None:
+        """Returns once the engine is loaded; `report` is called on this loop, in order.
+
+        Raises: what `Engine.load` raises; LoadFailed for anything it did not foresee.
+        """
+        assert self._model is None, "an executor has one life"
+        loop = asyncio.get_running_loop()
+        self._loaded, self._ended = loop.create_future(), loop.create_future()
+        self._model = _Model(self._engine, loop, self, report, self._now_ns, self._rng)
+        self._model.start()
+        await asyncio.shield(self._loaded)
+
+    def submit(self, generation: Generation) -> Stream:
+        """Raises: QueueFull, EngineFailed once no step will run, RequestInvalid, NotReady."""
+        if self._failure:
+            raise EngineFailed(self._failure)
+        if self._model is None or self._loaded is None or not self._loaded.done():
+            raise NotReady("the model is still loading")
+        _check(generation, self._engine.max_seq_len)
+        room = self._engine.slots + self._queue_max
+        if len(self._streams) >= room:
+            raise QueueFull(f"no room: {len(self._streams)} of {room} slots and places are held")
+        self._numbers += 1
+        now = self._now_ns()
+        stream = Stream(self._numbers, self._leave)
+        self._streams[stream.number] = (stream, now)
+        self._model.inbox.put(Request(stream.number, generation, now))
+        return stream
+
+    def readings(self) -> Readings:
+        now = self._now_ns()
+        active = sum(stream.admitted for stream, _ in self._streams.values())
+        # Numbers grow, so the first that waits is the oldest.
+        oldest = next((since for s, since in self._streams.values() if not s.admitted), now)
+        waiting = len(self._streams) - active
+        return self._meter.read(now, active, waiting, now - oldest, self._failure)
+
+    async def close(self) -> None:
+        """Returns when the thread has ended; what it held has failed. Idempotent."""
+        if self._model is None or self._ended is None:
+            self._failure = self._failure or CLOSED
+            return
+        self._model.closing.set()
+        self._model.inbox.put(_Close())
+        await asyncio.shield(self._ended)
+        self._model.join()  # it has nothing left to do but return
+
+    # --- called on the loop, for the model thread ------------------------------------------
+
+    def load_ended(self, failure: Exception | None) -> None:
+        assert self._loaded is not None
+        if failure is None:
+            self._loaded.set_result(None)
+            return
+        self._failure = str(failure)
+        self._loaded.set_exception(failure)
+        self._loaded.exception()  # marks it as seen: whoever awaited `start` may be gone
+
+    def step_done(self, done: _StepDone) -> None:
+        now = self._now_ns()
+        for number, wait_ns in done.admitted:
+            stream, _ = self._streams[number]
+            stream.admitted = True
+            stream.queue_wait_ms = wait_ns / MS_NS
+            self._meter.waited(now, wait_ns)
+        if done.span_ns:
+            self._meter.step_ran(now, done.span_ns, done.busy, len(done.outcome.tokens))
+        self._meter.prompt_tokens += done.outcome.prompt_tokens
+        if done.memory_bytes is not None:
+            self._meter.memory_seen(done.memory_bytes)
+        self._failure = self._failure or done.failure
+        for number, token in done.outcome.tokens:
+            stream, since = self._streams[number]
+            wanted = stream.push(token)
+            if token.finish is not None:
+                del self._streams[number]
+                if wanted:
+                    self._meter.ended_well(now - since)
+        for number, why in done.outcome.failed:
+            self._streams.pop(number)[0].fail(why)
+        for number in done.released:
+            del self._streams[number]
+
+    def thread_ended(self) -> None:
+        assert self._loaded is not None
+        assert self._ended is not None
+        self._failure = self._failure or CLOSED
+        for stream, _ in self._streams.values():
+            stream.fail(self._failure)
+        self._streams.clear()
+        if not self._loaded.done():
+            self.load_ended(LoadFailed("the model thread died while loading"))
+        self._ended.set_result(None)
+
+    def _leave(self, number: int, served: bool) -> None:
+        """The stream's consumer wants no more of it. It is held until the thread let go."""
+        assert self._model is not None
+        if served:
+            self._meter.ended_well(self._now_ns() - self._streams[number][1])
+        self._model.inbox.put(_Cancel(number))
+
+
+class _Model(threading.Thread):
+    """The thread's side: it alone calls the engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        loop: asyncio.AbstractEventLoop,
+        executor: Executor,
+        report: Report,
+        now_ns: Callable[[], int],
+        rng: Random,
+    ) -> None:
+        # A daemon: a process told to end at once must not wait for a step that hangs.
+        super().__init__(name="model", daemon=True)
+        self.inbox: SimpleQueue[Request | _Cancel | _Close] = SimpleQueue()
+        self.closing = threading.Event()
+        self._engine = engine
+        self._loop = loop
+        self._executor = executor
+        self._report = report
+        self._now_ns = now_ns
+        self._slots = Slots(engine, rng)
+        self._steps = 0
+        self._failed = False
+
+    def run(self) -> None:
+        try:
+            if self._load():
+                while self._read_inbox():
+                    self._step()
+            _attempt(self._engine.close)
+        finally:
+            self._tell(self._executor.thread_ended)
+
+    def _load(self) -> bool:
+        failure = _attempt(lambda: self._engine.load(self._pass_on))
+        if failure is not None and not isinstance(failure, InstanceError):
+            failure = LoadFailed(f"the engine did not load: {_sentence(failure)}")
+        self._tell(self._executor.load_ended, failure)
+        return failure is None
+
+    def _pass_on(self, phase: Phase, share: float, words: str) -> None:
+        if self.closing.is_set():
+            raise LoadFailed(f"{CLOSED} while it was loading")
+        memory_bytes = self._engine.memory_bytes()
+        self._tell(self._report, phase, share, words)
+        self._tell(self._executor.step_done, _StepDone(memory_bytes=memory_bytes))
+
+    def _read_inbox(self) -> bool:
+        """False when it is time to end. Waits for a message only if there is nothing to run."""
+        released = []
+        block = self._slots.plan().step is None
+        while True:
+            try:
+                message = self.inbox.get(block)
+            except Empty:
+                break
+            block = False
+            match message:
+                case _Close():
+                    return False
+                case _Cancel(number):
+                    if self._slots.drop(number):
+                        released.append(number)
+                case Request():
+                    self._take(message)
+        if released:
+            self._tell(self._executor.step_done, _StepDone(released=tuple(released)))
+        return True
+
+    def _take(self, request: Request) -> None:
+        if self._failed:  # submitted before the loop heard of it
+            outcome = Outcome(failed=((request.number, "the model failed"),))
+            self._tell(self._executor.step_done, _StepDone(outcome))
+        else:
+            self._slots.add(request)
+
+    def _step(self) -> None:
+        plan = self._slots.plan()
+        if plan.step is None:
+            return
+        began = self._now_ns()
+        admitted = self._slots.admit(plan.admitted)
+        waits = tuple((request.number, began - request.submitted_ns) for request in admitted)
+        busy = self._slots.active()
+        outcome, failure = self._run(plan.step)
+        self._steps += 1
+        memory = self._engine.memory_bytes() if self._steps % MEMORY_EVERY == 1 else None
+        span = max(1, self._now_ns() - began)
+        done = _StepDone(outcome, waits, (), busy, span, memory, failure)
+        self._tell(self._executor.step_done, done)
+
+    def _run(self, step: Step) -> tuple[Outcome, str]:
+        """What the step gave, and why no other will run (empty: others will)."""
+        outcome = _attempt(lambda: self._slots.run(step))
+        if isinstance(outcome, Exception):
+            outcome = self._slots.fail(step, f"the model failed: {_sentence(outcome)}")
+        for number, why in outcome.failed:
+            log.warning("generation failed", extra={"number": number, "reason": why})
+        if max(self._slots.faults) < FAULTS_MAX:
+            return outcome, ""
+        self._failed = True
+        failure = f"{outcome.failed[-1][1]} ({FAULTS_MAX} times in one slot)"
+        log.error("model given up", extra={"reason": failure})
+        rest = tuple((number, failure) for number in self._slots.clear())
+        return Outcome(outcome.tokens, outcome.failed + rest, outcome.prompt_tokens), failure
+
+    def _tell(self, call: Callable[..., None], *values: object) -> None:
+        # A loop that is closed has nobody left to be told.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call, *values)
+
+
+def _attempt(call: Callable[[], T]) -> T | Exception:
+    """What `call` returns or raises.
+
+    The one broad except of the model thread: whatever an engine raises is a fault to record and to
+    tell the requests it concerns, not the end of the thread.
+    """
+    try:
+        return call()
+    except Exception as exc:
+        if not isinstance(exc, InstanceError):
+            log.exception("engine raised")
+        return exc
+
+
+def _sentence(exc: Exception) -> str:
+    return f"{type(exc).__name__}: {exc}"
+
+
+def _check(generation: Generation, max_seq_len: int) -> None:
+    length = len(generation.prompt_ids)
+    if not length:
+        raise RequestInvalid("prompt", "must hold at least one token")
+    if length >= max_seq_len:
+        raise RequestInvalid(
+            "prompt", f"holds {length} tokens; with one to generate, {max_seq_len} is the limit"
+        )
+    if generation.max_tokens < 1:
+        raise RequestInvalid("max_tokens", f"must be at least 1, not {generation.max_tokens}")

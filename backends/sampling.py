@@ -1,0 +1,81 @@
+"""Logits of one step -> the id of the next token.
+
+Floor 1, pure.
+Every request has a Sampler of its own, with a random source of its own, so that what a seed gives
+does not depend on which other requests share the batch.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.engines.base import Sampling
+
+# Most vocabularies' nucleus lies in far fewer ids than this; when it does not, all ids are sorted.
+# Measured for 49,152 ids: 0.4 ms where sorting them all takes 4.
+CANDIDATES: Final = 1024
+SEED_MASK: Final = 2**64 - 1  # seeds in requests may be negative; the generator's may not
+
+
+class Sampler:
+    """Draws the tokens of one request, in order."""
+
+    __slots__ = ("_random", "_sampling")
+
+    def __init__(self, sampling: Sampling, fallback_seed: int) -> None:
+        """`fallback_seed` is used when the request names none."""
+        seed = fallback_seed if sampling.seed is None else sampling.seed
+        self._sampling = sampling
+        self._random = np.random.Generator(np.random.PCG64(seed & SEED_MASK))
+
+    def draw(self, logits: NDArray[np.float32]) -> int:
+        """The next id. Shape: logits [vocab], finite."""
+        if self._sampling.temperature <= 0:
+            return int(np.argmax(logits))  # the first of equals, hence the lowest id
+        ids, weights = distribution(logits, self._sampling)
+        ends = np.cumsum(weights)
+        # side="right": a weight of zero has no width, so it is never drawn.
+        place = int(np.searchsorted(ends, self._random.random() * ends[-1], side="right"))
+        place = min(place, len(ends) - 1)  # the product may round up to the end itself
+        return place if ids is None else int(ids[place])
+
+
+def distribution(
+    logits: NDArray[np.float32], sampling: Sampling
+) -> tuple[NDArray[np.intp] | None, NDArray[np.float64]]:
+    """Ids that may be drawn and their weights, which need not sum to 1.
+
+    Shape: ids None means 0, 1, ...; else most probable first, equals by id.
+    """
+    scaled = (logits.astype(np.float64) - float(np.max(logits))) / sampling.temperature
+    weights = np.exp(scaled)
+    k = sampling.top_k if 0 < sampling.top_k < len(logits) else len(logits)
+    if k == len(logits) and sampling.top_p >= 1:
+        return None, weights
+    if k < len(logits):
+        ids = _highest(weights, k)
+        kept = weights[ids]
+        return _nucleus(ids, kept, sampling.top_p * float(kept.sum()))
+    wanted = sampling.top_p * float(weights.sum())
+    ids = _highest(weights, min(CANDIDATES, len(weights)))
+    if float(weights[ids].sum()) < wanted:
+        ids = _highest(weights, len(weights))
+    return _nucleus(ids, weights[ids], wanted)
+
+
+def _nucleus(
+    ids: NDArray[np.intp], weights: NDArray[np.float64], wanted: float
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """The shortest head of `ids` whose weights reach `wanted`; at least one."""
+    size = int(np.searchsorted(np.cumsum(weights), wanted, side="left")) + 1
+    return ids[:size], weights[:size]
+
+
+def _highest(weights: NDArray[np.float64], k: int) -> NDArray[np.intp]:
+    """Ids of the `k` highest weights, highest first, equals by id."""
+    if k == len(weights):
+        return np.argsort(-weights, kind="stable")
+    least = np.partition(weights, len(weights) - k)[len(weights) - k]
+    candidates = np.flatnonzero(weights >= least)  # more than k when several equal the least
+    return candidates[np.argsort(-weights[candidates], kind="stable")][:k]

@@ -1,0 +1,169 @@
+"""A deterministic engine without a model, and a gate to hold its steps.
+
+It keeps what a real engine keeps, the ids at each position of each slot, and answers from those
+alone. So a batch that writes to a wrong position, or reuses a slot badly, changes its answers.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.engines.base import Report
+from sluicegate.v1.states import Phase
+
+VOCAB: Final = 512
+SLOT_BYTES: Final = 1000
+
+# The whole sequence so far -> the next id.
+Rule = Callable[[tuple[int, ...]], int]
+
+
+def digest(ids: tuple[int, ...]) -> int:
+    """The default rule: depends on every id and its place, so nothing can change unnoticed."""
+    total = 7
+    for position, id_ in enumerate(ids):
+        total = (total * 31 + id_ * (position + 3)) % 104_729  # a prime far above VOCAB
+    return total % VOCAB
+
+
+def successor(ids: tuple[int, ...]) -> int:
+    """A rule that is easy to follow by eye: 5 is followed by 6, 7, 8, ..."""
+    return (ids[-1] + 1) % VOCAB
+
+
+def answer(prompt: Sequence[int], length: int, rule: Rule = digest) -> list[int]:
+    """What a ScriptedEngine generates greedily after `prompt`, without any engine."""
+    ids = list(prompt)
+    for _ in range(length):
+        ids.append(rule(tuple(ids)))
+    return ids[len(prompt) :]
+
+
+def script(text_ids: Sequence[int], prompt_length: int, end_id: int) -> Rule:
+    """The rule that says `text_ids` after a prompt of that length, then `end_id` for ever."""
+
+    def rule(ids: tuple[int, ...]) -> int:
+        said = len(ids) - prompt_length
+        return text_ids[said] if said < len(text_ids) else end_id
+
+    return rule
+
+
+class Gate:
+    """Holds each step of an engine until the test lets it go. Starts closed."""
+
+    def __init__(self) -> None:
+        self._moved = threading.Condition()
+        self._allowed = 0
+        self._open = False
+        self._arrived = 0
+
+    def pass_through(self) -> None:
+        """Called by the engine before it does anything."""
+        with self._moved:
+            self._arrived += 1
+            self._moved.notify_all()
+            self._moved.wait_for(lambda: self._open or self._allowed > 0)
+            self._allowed -= 0 if self._open else 1
+
+    def let(self, steps: int = 1) -> None:
+        """Let so many more steps run."""
+        with self._moved:
+            self._allowed += steps
+            self._moved.notify_all()
+
+    def open(self) -> None:
+        """Let everything run from now on."""
+        with self._moved:
+            self._open = True
+            self._moved.notify_all()
+
+    def await_arrivals(self, count: int) -> None:
+        """Blocks (use `asyncio.to_thread`) until `count` steps have come to the gate in all."""
+        with self._moved:
+            assert self._moved.wait_for(lambda: self._arrived >= count, timeout=10)
+
+
+class ScriptedEngine:
+    """An Engine whose greedy answers are `answer(prompt, n, rule)`.
+
+    `calls` records each step as a value. `faults` is asked before each step and may raise; `blank`
+    names slots whose logits are not numbers.
+    """
+
+    def __init__(
+        self,
+        slots: int = 2,
+        max_seq_len: int = 64,
+        chunk_max: int = 8,
+        rule: Rule = digest,
+        gate: Gate | None = None,
+        load_gate: Gate | None = None,
+        load_failure: Exception | None = None,
+    ) -> None:
+        self.slots = slots
+        self.max_seq_len = max_seq_len
+        self.chunk_max = chunk_max
+        self.calls: list[tuple[object, ...]] = []
+        self.threads: set[int] = set()
+        self.faults: Callable[[str], None] = lambda step: None
+        self.blank: set[int] = set()
+        self.closed = False
+        self._rule = rule
+        self._gate = gate
+        self._load_gate = load_gate
+        self._load_failure = load_failure
+        self._cache = np.zeros((slots, max_seq_len), np.int64)
+
+    def load(self, report: Report) -> None:
+        self.threads.add(threading.get_ident())
+        for phase in (Phase.LOADING_MODEL, Phase.COMPILING, Phase.WARMING_UP):
+            report(phase, 0.0, phase.name.lower())
+            if self._load_gate is not None:
+                self._load_gate.pass_through()
+        if self._load_failure is not None:
+            raise self._load_failure
+        report(Phase.WARMING_UP, 1.0, "verified")
+
+    def prefill(self, slot: int, ids: Sequence[int], start: int) -> NDArray[np.float32]:
+        assert 1 <= len(ids) <= self.chunk_max
+        assert start + len(ids) <= self.max_seq_len
+        self._begin("prefill", slot, tuple(ids), start)
+        self._cache[slot, start : start + len(ids)] = ids
+        return self._logits(slot, start + len(ids))
+
+    def decode(self, ids: NDArray[np.int32], positions: NDArray[np.int32]) -> NDArray[np.float32]:
+        assert ids.shape == positions.shape == (self.slots,)
+        assert positions.max() < self.max_seq_len
+        self._begin("decode", tuple(ids.tolist()), tuple(positions.tolist()))
+        self._cache[np.arange(self.slots), positions] = (
+            ids  # idle slots write too, as in the real one
+        )
+        return np.stack(
+            [self._logits(slot, int(positions[slot]) + 1) for slot in range(self.slots)]
+        )
+
+    def memory_bytes(self) -> int:
+        return SLOT_BYTES * self.slots
+
+    def close(self) -> None:
+        self.threads.add(threading.get_ident())
+        self.closed = True
+
+    def _begin(self, step: str, *details: object) -> None:
+        assert not self.closed, "a step after close"
+        self.threads.add(threading.get_ident())
+        if self._gate is not None:
+            self._gate.pass_through()
+        self.calls.append((step, *details))
+        self.faults(step)
+
+    def _logits(self, slot: int, length: int) -> NDArray[np.float32]:
+        if slot in self.blank:
+            return np.full(VOCAB, np.nan, np.float32)
+        logits = np.zeros(VOCAB, np.float32)
+        logits[self._rule(tuple(self._cache[slot, :length].tolist()))] = 10.0
+        return logits
