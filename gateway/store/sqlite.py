@@ -1,0 +1,141 @@
+"""The embedded store: one SQLite file, written ahead and flushed before a write returns.
+
+Floor 3, I/O.   Owner: the control process; one connection, used on one thread of its own.
+An existing file is opened only when it is ours and of a version we know: a corrupted or newer one
+is refused with a sentence and left as it is (source: SQLite documentation, `PRAGMA user_version`,
+`PRAGMA application_id`, "Write-Ahead Logging").
+"""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, Self, TypeVar
+
+import orjson
+
+from gateway.store.base import Change, Documents, Put, StoreFailed, StoreUnusable
+
+T = TypeVar("T")
+
+APPLICATION_ID: Final = 0x534C4743  # "SLGC"
+SCHEMA_VERSION: Final = 1
+BUSY_S: Final = 5.0  # a predecessor that is just ending may hold the lock for a moment
+
+SCHEMA: Final = f"""
+CREATE TABLE documents (
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    body BLOB NOT NULL,
+    changed_at REAL NOT NULL,  -- seconds since the epoch, for people who look into the file
+    PRIMARY KEY (kind, key)
+) WITHOUT ROWID;
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+
+
+class SqliteStore:
+    """A Store in one file. `open` is the way to make one."""
+
+    def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor) -> None:
+        self._connection = connection
+        self._thread = thread
+
+    @classmethod
+    async def open(cls, path: Path) -> Self:
+        """The store at `path`, made if nothing is there.
+
+        Raises: StoreUnusable; the file is as it was.
+        """
+        thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        try:
+            connection = await asyncio.get_running_loop().run_in_executor(thread, _open, path)
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        return cls(connection, thread)
+
+    async def read(self) -> Documents:
+        return await self._run(self._read)
+
+    async def write(self, changes: Sequence[Change]) -> None:
+        try:
+            await self._run(lambda: self._write(changes))
+        except sqlite3.Error as exc:
+            raise StoreFailed(f"the store could not be written: {exc}") from exc
+
+    async def close(self) -> None:
+        await self._run(self._connection.close)
+        self._thread.shutdown()
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _read(self) -> Documents:
+        documents: Documents = {}
+        for kind, key, body in self._connection.execute("SELECT kind, key, body FROM documents"):
+            documents.setdefault(kind, {})[key] = orjson.loads(body)
+        return documents
+
+    def _write(self, changes: Sequence[Change]) -> None:
+        now = time.time()
+        with self._connection:  # commits, or rolls back on an error
+            self._connection.execute("BEGIN IMMEDIATE")
+            for change in changes:
+                if isinstance(change, Put):
+                    row = (change.kind, change.key, orjson.dumps(change.document), now)
+                    self._connection.execute("REPLACE INTO documents VALUES (?, ?, ?, ?)", row)
+                else:
+                    place = (change.kind, change.key)
+                    self._connection.execute(
+                        "DELETE FROM documents WHERE kind = ? AND key = ?", place
+                    )
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = not path.exists() or path.stat().st_size == 0
+        connection = sqlite3.connect(
+            path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+        )
+    except (OSError, sqlite3.Error) as exc:
+        raise StoreUnusable(f"{path} cannot be opened: {exc}") from exc
+    try:
+        if not fresh:
+            _check(path, connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        if fresh:
+            connection.executescript(SCHEMA)
+    except sqlite3.Error as exc:
+        connection.close()
+        raise StoreUnusable(f"{path} cannot be used: {exc}. {_WAY_OUT}") from exc
+    except StoreUnusable:
+        connection.close()
+        raise
+    return connection
+
+
+_WAY_OUT: Final = (
+    "Move it away to start without stored intent, or restore a backup; it is untouched"
+)
+
+
+def _check(path: Path, connection: sqlite3.Connection) -> None:
+    """Raises: StoreUnusable unless the file is ours, of a known version, and whole."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    if application != APPLICATION_ID:
+        raise StoreUnusable(f"{path} is a database of something else. {_WAY_OUT}")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > SCHEMA_VERSION:
+        raise StoreUnusable(
+            f"{path} was written by a newer Sluicegate (schema {version}, this one knows "
+            f"{SCHEMA_VERSION}). Run the newer one. {_WAY_OUT}"
+        )
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise StoreUnusable(f"{path} is damaged: {verdict}. {_WAY_OUT}")

@@ -1,0 +1,289 @@
+"""The supervisor: holds sockets, shared memory and children, and does what control says.
+
+Floor 4, I/O, no decisions.   Owner: the main thread of `sluicegate serve`.
+It outlives a crash of control and of any worker; when it dies itself, everything below ends with
+it (life pipes, and a death signal for control and workers). Children are spawned, never forked. The
+one thing it does by itself is to start control again.
+"""
+
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from gateway.messages import (
+    Children,
+    Exit,
+    Exited,
+    Kill,
+    LineBuffer,
+    Message,
+    Serving,
+    Signalled,
+    Spawn,
+    SpawnFailed,
+    encode,
+)
+
+log = logging.getLogger(__name__)
+
+CONTROL: Final = "control"
+EXIT_UNUSABLE: Final = 78  # control says: starting me again would change nothing (EX_CONFIG)
+SHORT_LIFE_S: Final = 5.0  # a control that dies sooner is started again more slowly
+RESTART_MAX_S: Final = 5.0
+STOP_WAIT_S: Final = 5.0  # for killed children to be gone at the very end
+
+
+@dataclass(slots=True)
+class Child:
+    pid: int
+    pidfd: int
+    handed_over: bool  # an instance: goes along at a take-over
+    started: float  # CLOCK_MONOTONIC, seconds
+
+
+@dataclass(slots=True)
+class ControlLink:
+    """The socket to the control process; what it has not read yet waits here."""
+
+    sock: socket.socket
+    incoming: LineBuffer = field(default_factory=LineBuffer)
+    outgoing: bytearray = field(default_factory=bytearray)
+
+
+class Supervisor:
+    """Descriptors by name, children by name, and a loop that serves control.
+
+    control_command: with `{name}` where a descriptor's number belongs.
+    """
+
+    def __init__(
+        self, descriptors: dict[str, int], control_command: tuple[str, ...], workers: int
+    ) -> None:
+        self.descriptors = descriptors
+        self.children: dict[str, Child] = {}
+        self.exit_code = 0
+        self._control_command = control_command
+        self._workers = workers
+        self._selector = selectors.DefaultSelector()
+        self._link: ControlLink | None = None
+        self._running = True
+        self._short_lives = 0
+        self._restart_at: float | None = None
+        self._signals = 0
+
+    # -- the loop
+
+    def serve(self) -> int:
+        """Run until control says Exit; the exit code it gave."""
+        self._watch_signals()
+        self._start_control()
+        while self._running:
+            wait = None
+            if self._restart_at is not None:
+                wait = max(0.0, self._restart_at - time.monotonic())
+            for key, mask in self._selector.select(wait):
+                key.data(mask)
+            if self._restart_at is not None and time.monotonic() >= self._restart_at:
+                self._start_control()
+        self._end_children()
+        return self.exit_code
+
+    def _watch(self, what: int | socket.socket, then: Callable[[int], None]) -> None:
+        self._selector.register(what, selectors.EVENT_READ, then)
+
+    def _watch_signals(self) -> None:
+        woken, wake = socket.socketpair()
+        woken.setblocking(False)
+        wake.setblocking(False)
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        self._wake = wake  # kept open for the life of the process
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        self._watch(woken, lambda _: self._on_signals(woken.recv(64)))
+
+    def _on_signals(self, numbers: bytes) -> None:
+        for number in numbers:
+            if number == signal.SIGHUP:
+                self._tell(Signalled(self._signals, reload=True))
+                continue
+            self._signals += 1
+            if self._signals > 1 and self._link is None:  # asked twice, and nobody can drain
+                self._running = False
+            self._tell(Signalled(self._signals, reload=False))
+
+    # -- children
+
+    def _start_control(self) -> None:
+        self._restart_at = None
+        ours, theirs = socket.socketpair()
+        self.descriptors["supervisor"] = theirs.fileno()
+        names = ("segment", "life", "supervisor", "door", "admin")
+        spawn = Spawn(CONTROL, self._control_command, {n: n for n in names}, {}, "", False)
+        try:
+            self._spawn(spawn)
+        finally:
+            theirs.close()
+            del self.descriptors["supervisor"]
+        ours.setblocking(False)
+        self._link = link = ControlLink(ours)
+        self._watch(ours, lambda mask: self._on_link(link, mask))
+        pids = {name: child.pid for name, child in self.children.items() if name != CONTROL}
+        self._tell(Children(pids, self._workers))
+        if self._signals:
+            self._tell(Signalled(self._signals, reload=False))
+
+    def _spawn(self, order: Spawn) -> None:
+        """Start a process in a group of its own (vfork and exec, never a plain fork)."""
+        numbers = {name: self.descriptors[held] for name, held in order.descriptors.items()}
+        command = [_filled(part, numbers) for part in order.command]
+        stderr = None
+        if order.log:
+            Path(order.log).parent.mkdir(parents=True, exist_ok=True)
+            stderr = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            process = subprocess.Popen(
+                command,
+                pass_fds=tuple(numbers.values()),
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                env={**os.environ, **order.environment},
+                process_group=0,
+            )
+        finally:
+            if stderr is not None:
+                os.close(stderr)
+        process.returncode = (
+            0  # reaped through the pidfd below: keeps Popen from reaping or warning
+        )
+        child = Child(process.pid, os.pidfd_open(process.pid), order.handed_over, time.monotonic())
+        self.children[order.name] = child
+        self._watch(child.pidfd, lambda _: self._on_exit(order.name, child))
+
+    def _on_exit(self, name: str, child: Child) -> None:
+        self._selector.unregister(child.pidfd)
+        os.close(child.pidfd)
+        status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+        del self.children[name]
+        if name == CONTROL:
+            self._on_control_exit(child, status)
+        else:
+            self._tell(Exited(name, child.pid, status))
+
+    def _on_control_exit(self, child: Child, status: int) -> None:
+        if self._link is not None:
+            self._on_link(self._link, selectors.EVENT_READ)  # its last orders may still be there
+        if not self._running:
+            return
+        if status == EXIT_UNUSABLE:
+            self.exit_code = status
+            self._running = False
+            return
+        lived_s = time.monotonic() - child.started
+        self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0
+        wait_s = min(RESTART_MAX_S, 0.1 * 2**self._short_lives) if self._short_lives else 0.0
+        log.warning("control died, starting it again", extra={"status": status, "in_s": wait_s})
+        self._restart_at = time.monotonic() + wait_s
+
+    def _end_children(self) -> None:
+        """Kill what is left, by its process group, and wait until it is gone."""
+        for child in self.children.values():
+            _kill_group(child)
+        deadline = time.monotonic() + STOP_WAIT_S
+        while self.children and time.monotonic() < deadline:
+            for key, mask in self._selector.select(deadline - time.monotonic()):
+                key.data(mask)
+
+    # -- control's side
+
+    def _tell(self, message: Message) -> None:
+        if self._link is None:
+            return  # its successor begins with the whole picture
+        self._link.outgoing += encode(message)
+        self._flush(self._link)
+
+    def _flush(self, link: ControlLink) -> None:
+        try:
+            while link.outgoing:
+                del link.outgoing[: link.sock.send(link.outgoing)]
+        except BlockingIOError:
+            pass
+        except OSError:  # it is gone: its exit says so
+            link.outgoing.clear()
+        both = selectors.EVENT_READ | selectors.EVENT_WRITE
+        wanted = both if link.outgoing else selectors.EVENT_READ
+        if link is self._link:
+            self._selector.modify(link.sock, wanted, lambda mask: self._on_link(link, mask))
+
+    def _on_link(self, link: ControlLink, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._flush(link)
+        if not mask & selectors.EVENT_READ:
+            return
+        received = b""
+        try:
+            while chunk := link.sock.recv(1 << 16):
+                received += chunk
+        except BlockingIOError:
+            ended = False
+        except OSError:
+            ended = True
+        else:
+            ended = True
+        for message in link.incoming.feed(received):
+            self._carry_out(message)
+        if ended:
+            self._selector.unregister(link.sock)
+            link.sock.close()
+            self._link = None
+
+    def _carry_out(self, order: Message) -> None:
+        match order:
+            case Spawn():
+                try:
+                    self._spawn(order)
+                except (OSError, KeyError) as exc:
+                    self._tell(SpawnFailed(order.name, f"{order.command[0]}: {exc}"))
+            case Kill(name, number) if name in self.children:
+                child = self.children[name]
+                if number == signal.SIGKILL:
+                    _kill_group(child)
+                else:
+                    signal.pidfd_send_signal(child.pidfd, number)
+            case Kill():
+                pass  # it has ended meanwhile; Exited is on its way
+            case Serving():
+                log.debug("every worker serves a table")
+            case Exit(code):
+                self.exit_code = code
+                self._running = False
+            case _:
+                raise AssertionError(f"control may not say {type(order).__name__}")
+
+
+def _filled(part: str, numbers: dict[str, int]) -> str:
+    for name, number in numbers.items():
+        part = part.replace(f"{{{name}}}", str(number))
+    return part
+
+
+def _kill_group(child: Child) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+
+
+def write_whereabouts(path: Path, document: dict[str, object]) -> None:
+    """Say where this gateway listens, for the command line and for tests; whole or not at all."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(document, indent=2) + "\n")
+    fresh.replace(path)
