@@ -212,8 +212,8 @@ class Settings(_Table):
     repository: Repository = Repository()
     launch: Launch = Launch()
     device: tuple[Device, ...] = ()
-    model: tuple[Model, ...] = ()
-    instance: tuple[Instance, ...] = ()
+    model: tuple[Model, ...] = Field((), max_length=255)  # sections of the segment
+    instance: tuple[Instance, ...] = Field((), max_length=1000)  # slots of the segment
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
