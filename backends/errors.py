@@ -7,8 +7,10 @@ Floor 0, pure.
     +-- DependencyMissing  something must be installed or configured       exit 78, not restarted
     +-- LoadFailed         out of memory, compile error, verification      exit 1, restarted
     +-- RequestInvalid     the client's mistake, with its path             400
-    +-- QueueFull          every slot and every place in the queue is held 429
-    +-- Draining           refuses new work on purpose                     503
+    |   +-- PromptTooLong  no room for it and one token in the context     400
+    +-- UnknownModel       another model than the one served here          404
+    +-- QueueFull          every slot and every place in the queue is held 503, refused: full
+    +-- Draining           refuses new work on purpose                     503, refused: draining
     +-- NotReady           still on its way to READY                       503
     +-- EngineFailed       the model failed in the middle of the request   500
 """
@@ -40,6 +42,14 @@ class RequestInvalid(InstanceError):
     def __init__(self, path: str, message: str) -> None:
         super().__init__(f"{path}: {message}" if path else message)
         self.path = path
+
+
+class PromptTooLong(RequestInvalid):
+    pass
+
+
+class UnknownModel(InstanceError):
+    pass
 
 
 class QueueFull(InstanceError):

@@ -1,0 +1,91 @@
+"""Everything that HTTP, gRPC, beat and metrics may know of the instance they speak for.
+
+Floor 2, no I/O but the memory reading it is given.   Owner: the instance's event loop.
+Before the model is loaded `loaded` is None, and the gate lets nobody in.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from backends.answers import HoldsBack, PushesText
+from backends.engines.base import Sampling
+from backends.executor import Executor
+from backends.gate import Gate
+from backends.life import Life
+from backends.readings import Readings
+from backends.status import NOTHING_YET, Held, Identity, Loads, Memory, build
+from sluicegate.v1 import lifecycle_pb2 as wire
+from sluicegate.v1.states import Phase
+
+
+class Text(Protocol):
+    """A model's tokenizer and chat template."""
+
+    @property
+    def stop_ids(self) -> frozenset[int]: ...
+    def encode(self, text: str, special: bool) -> list[int]: ...
+    def chat(self, messages: Sequence[dict[str, str]]) -> list[int]: ...
+    def detokenizer(self) -> PushesText: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model that can be asked."""
+
+    executor: Executor
+    text: Text
+    scan: Callable[[tuple[str, ...]], HoldsBack]  # stop strings -> what looks for them
+    defaults: Sampling
+    slots: int
+    max_seq_len: int
+
+
+class Facts:
+    def __init__(
+        self, identity: Identity, gate: Gate, life: Life, measure: Callable[[], Memory]
+    ) -> None:
+        self.identity = identity
+        self.gate = gate
+        self.life = life
+        self.loaded: Loaded | None = None
+        self._measure = measure
+
+    def load(self, loaded: Loaded, queue_max: int) -> None:
+        """From here on requests can be run; they are let in once the instance is READY."""
+        self.loaded = loaded
+        self.gate.widen(loaded.slots, queue_max)
+
+    def readings(self) -> Readings:
+        return NOTHING_YET if self.loaded is None else self.loaded.executor.readings()
+
+    def loads(self) -> Loads:
+        spent = self.life.spent_ms
+        return Loads(
+            load_ms=spent(Phase.LOADING_MODEL, Phase.ALLOCATING_CACHE),
+            compile_ms=spent(Phase.COMPILING),
+            warmup_ms=spent(Phase.WARMING_UP),
+        )
+
+    def held(self) -> Held:
+        slots = 0 if self.loaded is None else self.loaded.slots
+        return Held(self.gate.in_flight, self.gate.rejected_total, slots)
+
+    def memory(self) -> Memory:
+        return self._measure()
+
+    def status(self) -> wire.InstanceStatus:
+        return build(
+            self.identity,
+            self.life.standing,
+            self.held(),
+            self.readings(),
+            self.memory(),
+            self.loads(),
+        )
+
+    def blame_engine(self, now: float) -> None:
+        """After a request failed: if the engine is beyond repair, so is the instance."""
+        failure = self.readings().failure
+        if failure:
+            self.life.fail(failure, now)

@@ -1,0 +1,93 @@
+"""How many requests this instance holds, from whatever road they came.
+
+Floor 2, no I/O.   Owner: the instance's event loop; nothing else writes.
+The gateway's ledger knows when the gateway holds nothing here; this count knows when nobody does.
+A request is counted from its admission to its last byte. A refusal means that nothing was done.
+"""
+
+from collections.abc import Callable
+
+from backends.errors import Draining, NotReady, QueueFull
+from backends.lifecycle import Standing
+from sluicegate.v1.states import State
+
+
+class Pass:
+    """One admitted request. Given back exactly once, whoever gets there first."""
+
+    __slots__ = ("_gate", "request_id")
+
+    def __init__(self, gate: "Gate", request_id: str) -> None:
+        self._gate: Gate | None = gate
+        self.request_id = request_id
+
+    def give_back(self) -> None:
+        """The client, the engine and a cut race to end a request: later calls do nothing."""
+        if self._gate is not None:
+            gate, self._gate = self._gate, None
+            gate._returned(self)
+
+
+class Gate:
+    """Admits only while READY, and only as much as the slots and the queue can hold."""
+
+    def __init__(self) -> None:
+        self.room = 0  # slots + places in the queue; 0 until the engine is known
+        self.admitted_total = 0
+        self.rejected_total = 0
+        self._held: dict[int, Pass] = {}
+        self._when_empty: list[Callable[[], None]] = []
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._held)
+
+    def held(self) -> tuple[str, ...]:
+        """The request ids in flight, oldest first."""
+        return tuple(each.request_id for each in self._held.values())
+
+    def widen(self, slots: int, queue_max: int) -> None:
+        """Room for what runs and what waits."""
+        self.room = slots + queue_max
+
+    def admit(self, standing: Standing, request_id: str) -> Pass:
+        """A claim on this instance, to be given back after the last byte.
+
+        Raises: NotReady, Draining, QueueFull; nothing is held, the refusal is counted.
+        """
+        try:
+            self._check(standing)
+        except (NotReady, Draining, QueueFull):
+            self.rejected_total += 1
+            raise
+        admitted = Pass(self, request_id)
+        self._held[id(admitted)] = admitted
+        self.admitted_total += 1
+        return admitted
+
+    def when_empty(self, then: Callable[[], None]) -> None:
+        """Call `then` once, the next time nothing is held; now, if nothing is."""
+        if not self._held:
+            then()
+        else:
+            self._when_empty.append(then)
+
+    def _check(self, standing: Standing) -> None:
+        if standing.state is State.DRAINING or standing.state is State.STOPPED:
+            raise Draining(f"{standing.instance_id} is draining: {standing.reason}")
+        if standing.state is not State.READY:
+            raise NotReady(
+                f"{standing.instance_id} is {standing.state.name}, {standing.phase.name.lower()} "
+                f"at {standing.progress:.0f} %: {standing.reason}"
+            )
+        if len(self._held) >= self.room:
+            raise QueueFull(
+                f"no room in {standing.instance_id}: {len(self._held)} of {self.room} in flight"
+            )
+
+    def _returned(self, admitted: Pass) -> None:
+        del self._held[id(admitted)]
+        if not self._held:
+            waiting, self._when_empty = self._when_empty, []
+            for then in waiting:
+                then()

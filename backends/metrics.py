@@ -1,0 +1,125 @@
+"""Prometheus metrics of one instance, read when they are scraped.
+
+Floor 3, no I/O.
+Nothing is counted here: every number is read from its owner at the moment of the scrape, so a gauge
+cannot disagree with what `GetStatus` says.
+"""
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from backends.facts import Facts
+from sluicegate.v1.states import State
+
+LABELS = ("model", "version", "instance")
+
+
+class FactsCollector(Collector):
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def collect(self) -> Iterable[Metric]:
+        identity = self._facts.identity
+        labels = (identity.model, identity.version, identity.instance_id)
+        yield self._state(labels)
+        yield from self._requests(labels)
+        yield from self._steps(labels)
+        yield from self._loading(labels)
+        yield self._memory(labels)
+
+    def _state(self, labels: tuple[str, ...]) -> Metric:
+        family = GaugeMetricFamily(
+            "sluicegate_instance_state", "1 for the state it is in", labels=(*LABELS, "state")
+        )
+        now = self._facts.life.standing.state
+        for state in State:
+            family.add_metric((*labels, state.name), float(state is now))
+        return family
+
+    def _requests(self, labels: tuple[str, ...]) -> Iterable[Metric]:
+        readings, held = self._facts.readings(), self._facts.held()
+        yield _gauge("in_flight", "requests held, running and waiting", held.in_flight, labels)
+        yield _gauge("slots", "requests it can run at once", held.slots, labels)
+        yield _gauge("queue_depth", "requests that wait for a slot", readings.queue_depth, labels)
+        yield _gauge(
+            "queue_wait_seconds",
+            "how long the requests admitted lately waited",
+            readings.queue_wait_ms / 1000,
+            labels,
+        )
+        yield _gauge(
+            "last_latency_seconds",
+            "of the request served last",
+            readings.last_latency_ms / 1000,
+            labels,
+        )
+        yield _counter("served", "requests answered to their end", readings.served_total, labels)
+        yield _counter("rejected", "requests refused untouched", held.rejected_total, labels)
+
+    def _steps(self, labels: tuple[str, ...]) -> Iterable[Metric]:
+        readings = self._facts.readings()
+        yield _counter("steps", "prefill chunks and decodes", readings.progress_total, labels)
+        yield _gauge(
+            "batch_utilisation_ratio",
+            "slot time spent on steps, of all slot time",
+            readings.batch_utilisation_ratio,
+            labels,
+        )
+        yield _gauge("tokens_per_second", "completion tokens lately", readings.tokens_per_s, labels)
+        tokens = CounterMetricFamily(
+            "sluicegate_instance_tokens", "tokens read and written", labels=(*LABELS, "kind")
+        )
+        tokens.add_metric((*labels, "prompt"), readings.prompt_tokens_total)
+        tokens.add_metric((*labels, "completion"), readings.completion_tokens_total)
+        yield tokens
+
+    def _loading(self, labels: tuple[str, ...]) -> Iterable[Metric]:
+        loads = self._facts.loads()
+        yield _gauge(
+            "progress_ratio",
+            "how much of the way to READY is done",
+            self._facts.life.standing.progress / 100,
+            labels,
+        )
+        family = GaugeMetricFamily(
+            "sluicegate_instance_load_seconds",
+            "how long the way to READY took",
+            labels=(*LABELS, "phase"),
+        )
+        family.add_metric((*labels, "load"), loads.load_ms / 1000)
+        family.add_metric((*labels, "compile"), loads.compile_ms / 1000)
+        family.add_metric((*labels, "warmup"), loads.warmup_ms / 1000)
+        yield family
+
+    def _memory(self, labels: tuple[str, ...]) -> Metric:
+        readings, memory = self._facts.readings(), self._facts.memory()
+        family = GaugeMetricFamily(
+            "sluicegate_instance_memory_bytes", "device memory", labels=(*LABELS, "kind")
+        )
+        family.add_metric((*labels, "used"), readings.memory_bytes)
+        family.add_metric((*labels, "peak"), readings.memory_peak_bytes)
+        family.add_metric((*labels, "total"), memory.total_bytes)
+        family.add_metric((*labels, "free"), memory.free_bytes)
+        return family
+
+
+def exposition(facts: Facts) -> bytes:
+    """All of it in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(FactsCollector(facts))
+    return generate_latest(registry)
+
+
+def _gauge(name: str, question: str, value: float, labels: tuple[str, ...]) -> Metric:
+    family = GaugeMetricFamily(f"sluicegate_instance_{name}", question, labels=LABELS)
+    family.add_metric(labels, value)
+    return family
+
+
+def _counter(name: str, question: str, value: float, labels: tuple[str, ...]) -> Metric:
+    family = CounterMetricFamily(f"sluicegate_instance_{name}", question, labels=LABELS)
+    family.add_metric(labels, value)
+    return family

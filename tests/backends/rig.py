@@ -1,0 +1,172 @@
+"""An instance's parts put together around a scripted engine: no model, no processes.
+
+Text is bytes: each byte is its own token id, so what an engine "says" can be read off its ids, and
+a character of several bytes is a token border in the middle of it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from backends.engines.base import Sampling
+from backends.errors import RequestInvalid
+from backends.executor import Executor
+from backends.facts import Facts, Loaded
+from backends.gate import Gate
+from backends.life import Life
+from backends.status import Identity, Memory
+from sluicegate.v1.states import Phase
+from tests.backends.fakes import Rule, ScriptedEngine, script, successor
+
+END: Final = 256  # the id after all bytes
+MEMORY: Final = Memory("cpu", "cpu0", total_bytes=1000, free_bytes=400)
+
+
+class ByteDetokenizer:
+    """Holds back the beginning of a character until the rest of it is there."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def push(self, token_id: int, /) -> str:
+        self._held += bytes([token_id % 256])
+        try:
+            text = self._held.decode()
+        except UnicodeDecodeError as exc:
+            if exc.end < len(self._held) or "unexpected end" not in exc.reason:
+                return self.flush()
+            return ""
+        self._held = b""
+        return text
+
+    def flush(self) -> str:
+        held, self._held = self._held, b""
+        return held.decode(errors="replace")
+
+
+class ByteText:
+    """A tokenizer whose ids are bytes; its template refuses the role `tool`."""
+
+    stop_ids = frozenset({END})
+
+    def encode(self, text: str, special: bool) -> list[int]:
+        return list(text.encode())
+
+    def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        if any(each["role"] == "tool" for each in messages):
+            raise RequestInvalid("messages", "the template knows no tools")
+        return list("".join(f"{each['role'][0]}:{each['content']};" for each in messages).encode())
+
+    def detokenizer(self) -> ByteDetokenizer:
+        return ByteDetokenizer()
+
+
+class PlainScanner:
+    """Finds stop strings in the slowest way there is: it holds back everything that may be one."""
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        self._stops = stops
+        self._held = ""
+
+    def push(self, text: str, /) -> tuple[str, bool]:
+        self._held += text
+        found = [self._held.index(stop) for stop in self._stops if stop in self._held]
+        if found:
+            return self._held[: min(found)], True
+        keep = max((n for n in range(len(self._held) + 1) if self._may_begin(n)), default=0)
+        cut = len(self._held) - keep
+        sendable, self._held = self._held[:cut], self._held[cut:]
+        return sendable, False
+
+    def flush(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+    def _may_begin(self, length: int) -> bool:
+        tail = self._held[len(self._held) - length :]
+        return any(length and stop.startswith(tail) for stop in self._stops)
+
+
+def says(text: str, prompt: str) -> Rule:
+    """The rule of an engine that answers `text` to a prompt, then ends."""
+    return script(list(text.encode()), len(prompt.encode()), END)
+
+
+@dataclass
+class Rig:
+    facts: Facts
+    engine: ScriptedEngine
+    executor: Executor
+    now: float = 0.0
+    states: list[str] = field(default_factory=list)
+
+    @property
+    def life(self) -> Life:
+        return self.facts.life
+
+    async def ready(self) -> "Rig":
+        await self.executor.start(lambda *_: None)
+        loaded = Loaded(
+            self.executor,
+            ByteText(),
+            PlainScanner,
+            Sampling(temperature=1.0),
+            self.engine.slots,
+            self.engine.max_seq_len,
+        )
+        self.facts.load(loaded, queue_max=2)
+        self.life.progress(Phase.WARMING_UP, 1.0, "", self.now)
+        self.life.verified(self.now)
+        return self
+
+
+def rig(engine: ScriptedEngine | None = None) -> Rig:
+    """Parts of an instance that is still INITIALIZING."""
+    engine = engine or ScriptedEngine(rule=successor)
+    gate = Gate()
+    facts = Facts(
+        Identity("m-1-0", "life-1", "m", "1", "127.0.0.1:1", "127.0.0.1:2"),
+        gate,
+        Life("m-1-0", gate),
+        lambda: MEMORY,
+    )
+    return Rig(facts, engine, Executor(engine, queue_max=2, rng=Random(7)))
+
+
+@asynccontextmanager
+async def ready_rig(engine: ScriptedEngine | None = None) -> AsyncIterator[Rig]:
+    made = rig(engine)
+    try:
+        yield await made.ready()
+    finally:
+        await made.executor.close()
+
+
+async def changed(life: Life, *states: str) -> None:
+    """Returns when the life has reached one of `states`."""
+    reached = asyncio.Event()
+
+    def look() -> None:
+        if life.standing.state.name in states:
+            reached.set()
+
+    unwatch = life.watch(look)
+    look()
+    async with asyncio.timeout(10):
+        await reached.wait()
+    unwatch()
+
+
+async def emptied(gate: Gate) -> None:
+    """Returns when the gate holds nothing."""
+    empty = asyncio.Event()
+    gate.when_empty(empty.set)
+    async with asyncio.timeout(10):
+        await empty.wait()
+
+
+def joined(parts: Iterable[str | None]) -> str:
+    return "".join(part or "" for part in parts)
