@@ -1,0 +1,45 @@
+"""What the control process counts by itself: everything that has no cell in the segment.
+
+Floor 2, no I/O.
+Owner: the control process's event loop. Totals only grow; they begin again with a new control
+process, which Prometheus takes for the counter reset that it is. Keys come from the program's own
+literals, never from a client, so they stay few.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.state.shared import HISTOGRAM_CELLS, histogram_cell
+
+# Keys that are shown from the start, so that the first increase is seen as one.
+LOST_CAUSES: Final = ("drain_deadline", "operator", "shutdown", "worker_died")
+HEARTBEATS: Final = ("accepted", "ignored", "missed", "unknown")
+RELOADS: Final = ("applied", "refused")
+DRAINS: Final = ("cut", "done", "undrained")
+LOADS: Final = ("failed", "ready")
+
+
+def _counts(names: tuple[str, ...]) -> Counter[str]:
+    return Counter(dict.fromkeys(names, 0))
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counters by key; add to them directly: `tally.heartbeats["accepted"] += 1`."""
+
+    lost: Counter[str] = field(default_factory=lambda: _counts(LOST_CAUSES))
+    heartbeats: Counter[str] = field(default_factory=lambda: _counts(HEARTBEATS))
+    reloads: Counter[str] = field(default_factory=lambda: _counts(RELOADS))
+    drains: Counter[str] = field(default_factory=lambda: _counts(DRAINS))
+    loads: Counter[str] = field(default_factory=lambda: _counts(LOADS))
+    tokens: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # model, version, kind
+    drain_cells: list[int] = field(default_factory=lambda: [0] * HISTOGRAM_CELLS)
+    drain_sum_us: int = 0
+
+    def drain_ended(self, outcome: str, duration_s: float) -> None:
+        """A drain is over: `done`, `cut` at its deadline, or `undrained` before."""
+        micros = int(duration_s * 1_000_000)
+        self.drains[outcome] += 1
+        self.drain_cells[histogram_cell(micros)] += 1
+        self.drain_sum_us += micros
