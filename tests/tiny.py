@@ -10,12 +10,19 @@ of it has text, so streams look like streams; the end token is all but never dra
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import TensorSpec, serialize_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from backends.snapshots.folder import folder_origin, open_folder
+from backends.snapshots.importing import import_source
+from backends.snapshots.repository import Repository, Snapshot
+from backends.snapshots.steps import silent
+from backends.snapshots.wanted import Wanted
 
 SPECIALS: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")  # ids 0, 1, 2
 EOS_ID: Final = 2
@@ -129,6 +136,24 @@ def write_tiny_folder(
         places |= dict.fromkeys(names, file)
     _write_json(path / "model.safetensors.index.json", {"metadata": {}, "weight_map": places})
     return path
+
+
+def write_tiny_snapshot(
+    root: Path,
+    model: str = "tiny",
+    version: str = "1",
+    architecture: str = "llama",
+    seed: int = 0,
+    slots: int = 2,
+    max_seq_len: int = 128,
+) -> Snapshot:
+    """The same model, imported into the repository at `root`."""
+    with TemporaryDirectory() as scratch:
+        folder = write_tiny_folder(Path(scratch) / "tiny", architecture, seed)
+        source = open_folder(folder, folder_origin(folder, silent))
+        wanted = Wanted(model, version, "float32", slots, max_seq_len)
+        created = "2000-01-01T00:00:00+00:00"  # any: the same arguments give the same bytes
+        return import_source(Repository(root), source, wanted, created, silent).snapshot
 
 
 def _shapes(architecture: str, tied: bool) -> Iterator[tuple[str, tuple[int, ...]]]:

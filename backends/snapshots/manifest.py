@@ -59,8 +59,7 @@ class Manifest:
     @property
     def digest(self) -> str:
         """Identity of the files: equal for two snapshots exactly when they hold the same bytes."""
-        lines = sorted(f"{entry.sha256}  {entry.name}\n" for entry in self.files)
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
+        return digest_of({entry.name: entry.sha256 for entry in self.files})
 
 
 class ManifestInvalid(SnapshotInvalid):
@@ -69,6 +68,12 @@ class ManifestInvalid(SnapshotInvalid):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
         self.problems = tuple(problems)
+
+
+def digest_of(checksums: Mapping[str, str]) -> str:
+    """One number for a set of files, by name, in whatever order they are given."""
+    lines = sorted(f"{sha256}  {name}\n" for name, sha256 in checksums.items())
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def is_name(text: str) -> bool:

