@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gateway.config import Problem
+from gateway.config import Problem as Problem  # admin imports it from here
 
 # --- what can be read ----------------------------------------------------------------------------
 

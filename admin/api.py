@@ -1,0 +1,67 @@
+"""The admin API as one aiohttp application, over the one object that admin holds.
+
+Floor 4, no I/O of its own.
+Nothing here decides: `requests` reads, `views` writes, `guard` and `refusals` say no, the control
+process does what it is asked. The routes are those of `openapi`; a test walks both.
+"""
+
+from aiohttp import web
+
+from admin import changes, reading
+from admin.answers import CONTROL, guarding, refusing
+from admin.events import Streams
+from admin.openapi import PREFIX
+from gateway.control import Control
+
+
+def create_app(control: Control) -> web.Application:
+    """The application for the admin socket; its runner's cleanup ends open event streams."""
+    app = web.Application(middlewares=[refusing, guarding], client_max_size=changes.BODY_MAX_BYTES)
+    app[CONTROL] = control
+    app[reading.STREAMS] = streams = Streams()
+
+    async def close_streams(_: web.Application) -> None:
+        streams.close()
+
+    app.on_shutdown.append(close_streams)
+    app.add_routes(_beside())
+    app.add_routes(_under(PREFIX))
+    return app
+
+
+def _beside() -> list[web.RouteDef]:
+    return [
+        web.get("/", reading.landing),
+        web.get("/metrics", reading.metrics),
+        web.get("/livez", reading.livez),
+        web.get("/readyz", reading.readyz),
+        web.get("/startupz", reading.startupz),
+    ]
+
+
+def _under(prefix: str) -> list[web.RouteDef]:
+    instance = f"{prefix}/instances/{{instance}}"
+    return [
+        web.get(f"{prefix}/status", reading.status),
+        web.get(f"{prefix}/instances", reading.instances),
+        web.post(f"{prefix}/instances", changes.add_instance),
+        web.get(instance, reading.instance),
+        web.delete(instance, changes.remove_instance),
+        web.put(f"{instance}/weight", changes.set_instance_weight),
+        web.put(f"{instance}/drain", changes.drain_instance),
+        web.delete(f"{instance}/drain", changes.undrain_instance),
+        web.post(f"{instance}/stop", changes.stop_instance),
+        web.get(f"{prefix}/drains", reading.drains),
+        web.get(f"{prefix}/drains/{{instance}}", reading.drain),
+        web.get(f"{prefix}/models", reading.models),
+        web.get(f"{prefix}/models/{{model}}", reading.model),
+        web.put(f"{prefix}/models/{{model}}/weights", changes.set_weights),
+        web.delete(f"{prefix}/models/{{model}}/weights", changes.reset_weights),
+        web.get(f"{prefix}/leases", reading.leases),
+        web.delete(f"{prefix}/leases/{{request_id}}", changes.cancel_lease),
+        web.get(f"{prefix}/events", reading.events, allow_head=False),  # a HEAD would never end
+        web.get(f"{prefix}/config", reading.config),
+        web.post(f"{prefix}/config/check", changes.check_config),
+        web.post(f"{prefix}/config/reload", changes.reload),
+        web.get(f"{prefix}/openapi.json", reading.openapi),
+    ]

@@ -1,0 +1,236 @@
+"""JSON bodies and query strings to what is asked of the gateway, or everything wrong with them.
+
+Floor 1, pure.
+Each function returns its value or a non-empty tuple of problems, all of them at once, each with the
+path of its key. Unknown keys are problems: a misspelt `forse` must not become a drain without it.
+Whether the thing asked for is possible is for the control process to say.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gateway.control import (
+    AddInstance,
+    DrainInstance,
+    Problem,
+    SetInstanceWeight,
+    SetWeights,
+    StopInstance,
+)
+
+WEIGHT_MAX: Final = 1_000_000  # as in config.toml
+GRACE_MAX_S: Final = 604_800  # a week, as every duration in config.toml
+TEXT_MAX: Final = 4096  # characters: longer than any name or address
+NUMBER_MAX: Final = (1 << 63) - 1  # of a revision or an event, as the store keeps them
+SWITCHES: Final = {"1": True, "true": True, "0": False, "false": False}
+
+Problems = tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a change is to be made."""
+
+    wait: bool  # until every worker serves it
+    dry_run: bool
+    revision: int | None  # only while this is the revision
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """Which events a client wants."""
+
+    after: int | None  # None: only what happens from now on
+    follow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    instance: str | None
+    model: str | None
+
+
+@dataclass(slots=True)
+class _Fields:
+    """The keys of one JSON object, taken one by one; what is wrong with them is collected."""
+
+    rest: dict[str, Any]
+    problems: list[Problem] = field(default_factory=list)
+
+    def wrong(self, key: str, rule: str, value: Any) -> None:
+        self.problems.append(Problem(key, f"must be {rule}, not {_spelled(value)}"))
+
+    def text(self, key: str, length_max: int = TEXT_MAX, length_min: int = 1) -> str:
+        if key not in self.rest:
+            self.problems.append(Problem(key, "is missing"))
+            return ""
+        value = self.rest.pop(key)
+        if not isinstance(value, str) or not length_min <= len(value) <= length_max:
+            self.wrong(key, f"a string of {length_min} to {length_max} characters", value)
+            return ""
+        return value
+
+    def switch(self, key: str) -> bool:
+        value = self.rest.pop(key, False)
+        if not isinstance(value, bool):
+            self.wrong(key, "true or false", value)
+            return False
+        return value
+
+    def number(self, key: str, most: float) -> float:
+        if key not in self.rest:
+            self.problems.append(Problem(key, "is missing"))
+            return 0.0
+        value = self.rest.pop(key)
+        # bool is an int to Python; NaN fails every comparison.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+            self.wrong(key, f"a number from 0 to {most}", value)
+            return 0.0
+        return float(value)
+
+    def finish(self) -> Problems:
+        """All problems; keys that nobody took are among them."""
+        unknown = [Problem(key, "is not a key that this request knows") for key in self.rest]
+        return (*self.problems, *unknown)
+
+
+def _fields(body: Any) -> _Fields:
+    if isinstance(body, dict):
+        return _Fields(dict(body))
+    return _Fields({}, [Problem("", f"must be a JSON object, not {_spelled(body)}")])
+
+
+def _spelled(value: Any) -> str:
+    """The value as JSON would spell it, short enough for a sentence."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case str():
+            return f'"{value[:40]}..."' if len(value) > 40 else f'"{value}"'
+        case list():
+            return "a list"
+        case dict():
+            return "an object"
+        case _:
+            return str(value)
+
+
+# --- bodies --------------------------------------------------------------------------------------
+
+
+def nothing(body: Any) -> Problems:
+    """What is wrong with the body of a request that takes none; `{}` is none."""
+    return _fields(body).finish()
+
+
+def set_weights(model: str, body: Any) -> SetWeights | Problems:
+    fields = _fields(body)
+    weights = {version: fields.number(version, WEIGHT_MAX) for version in tuple(fields.rest)}
+    if not weights and not fields.problems:
+        fields.problems.append(Problem("", 'must name at least one version: {"1": 100}'))
+    return fields.finish() or SetWeights(model, weights)
+
+
+def set_instance_weight(instance: str, body: Any) -> SetInstanceWeight | Problems:
+    fields = _fields(body)
+    weight = fields.number("weight", WEIGHT_MAX)
+    return fields.finish() or SetInstanceWeight(instance, weight)
+
+
+def drain_instance(instance: str, body: Any) -> DrainInstance | Problems:
+    fields = _fields(body)
+    given = fields.rest.get("grace_s") is not None  # null: the gateway's own
+    grace_s = fields.number("grace_s", GRACE_MAX_S) if given else fields.rest.pop("grace_s", None)
+    stop, force = fields.switch("stop"), fields.switch("force")
+    return fields.finish() or DrainInstance(instance, grace_s, stop, force)
+
+
+def stop_instance(instance: str, body: Any) -> StopInstance | Problems:
+    fields = _fields(body)
+    force = fields.switch("force")
+    return fields.finish() or StopInstance(instance, force)
+
+
+def add_instance(body: Any) -> AddInstance | Problems:
+    fields = _fields(body)
+    added = AddInstance(
+        id=fields.text("id"),
+        model=fields.text("model"),
+        version=fields.text("version"),
+        http=_address(fields, "http"),
+        grpc=_address(fields, "grpc"),
+    )
+    return fields.finish() or added
+
+
+def _address(fields: _Fields, key: str) -> str:
+    value = fields.text(key)
+    host, _, port = value.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65_535
+    if value and not (host and is_port):
+        fields.wrong(key, '"host:port"', value)
+    return value
+
+
+def config_text(body: Any, length_max: int) -> str | Problems:
+    """The candidate config.toml in `{"text": ...}`; an empty file is one too."""
+    fields = _fields(body)
+    text = fields.text("text", length_max, 0)
+    return fields.finish() or text
+
+
+# --- queries and fields --------------------------------------------------------------------------
+
+
+def options(query: Mapping[str, str], if_match: str | None) -> Options | Problems:
+    problems = _unknown(query, ("wait", "dry_run"))
+    wait = _switch(query, "wait", False, problems)
+    dry_run = _switch(query, "dry_run", False, problems)
+    revision = None
+    if if_match is not None and if_match.strip() != "*":
+        # A revision, bare or quoted as the field's grammar has it (RFC 9110 section 13.1.1).
+        revision = _number(if_match.strip().strip('"'), "If-Match", "a revision", problems)
+    return tuple(problems) or Options(wait, dry_run, revision)
+
+
+def following(query: Mapping[str, str], last_event_id: str | None) -> Following | Problems:
+    """Last-Event-ID, which a browser sends when it comes back, goes before `after`."""
+    problems = _unknown(query, ("after", "follow"))
+    follow = _switch(query, "follow", True, problems)
+    after = None if follow else 0  # without following: all that is remembered
+    if last_event_id is not None:
+        after = _number(last_event_id, "Last-Event-ID", "the number of an event", problems)
+    elif "after" in query:
+        after = _number(query["after"], "after", "the number of an event", problems)
+    return tuple(problems) or Following(after, follow)
+
+
+def lease_filter(query: Mapping[str, str]) -> Filter | Problems:
+    problems = _unknown(query, ("instance", "model"))
+    return tuple(problems) or Filter(query.get("instance"), query.get("model"))
+
+
+def plain(query: Mapping[str, str]) -> Problems:
+    """What is wrong with a query that should be empty."""
+    return tuple(_unknown(query, ()))
+
+
+def _unknown(query: Mapping[str, str], known: tuple[str, ...]) -> list[Problem]:
+    rule = "is not a parameter of this request"
+    return [Problem(f"?{key}", rule) for key in query if key not in known]
+
+
+def _switch(query: Mapping[str, str], key: str, default: bool, problems: list[Problem]) -> bool:
+    if key in query and query[key] not in SWITCHES:
+        problems.append(Problem(f"?{key}", f'must be 1 or 0, not "{query[key][:40]}"'))
+    return SWITCHES.get(query.get(key, ""), default)
+
+
+def _number(text: str, path: str, rule: str, problems: list[Problem]) -> int | None:
+    if text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= NUMBER_MAX:
+        return int(text)
+    problems.append(Problem(path, f'must be {rule}, not "{text[:40]}"'))
+    return None
