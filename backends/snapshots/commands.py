@@ -150,15 +150,16 @@ def list_command(root: Path, as_json: bool) -> None:
         click.echo(f"{root} holds no snapshots", err=True)
         return
     table = Table(box=None)
-    for title in ("model", "version", "architecture", "dtype"):
+    for title in ("model", "version", "dtype"):
         table.add_column(title, overflow="fold")
-    for title in ("slots", "max_seq_len", "files", "memory"):
+    for title in ("slots", "files", "memory"):
         table.add_column(title, justify="right")
     for entry in found:
         table.add_row(*_cells(entry))
     console = Console()
-    # A pipe has no edge to wrap at: a line stays a line, for grep and awk.
-    console.print(table, width=None if console.is_terminal else 1000, soft_wrap=False)
+    if not console.is_terminal:
+        console.width = 1000  # a pipe has no edge to wrap at: a line stays a line, for grep and awk
+    console.print(table)
     for entry in found:
         if isinstance(entry, Unreadable):
             click.echo(f"unreadable: {entry.problem}", err=True)
@@ -264,15 +265,13 @@ def _row(entry: Snapshot | Unreadable) -> dict[str, Any]:
 
 def _cells(entry: Snapshot | Unreadable) -> tuple[str, ...]:
     if isinstance(entry, Unreadable):
-        return entry.model, entry.version, "unreadable", "-", "-", "-", "-", "-"
+        return entry.model, entry.version, "unreadable", "-", "-", "-"
     manifest = entry.manifest
     return (
         manifest.model,
         manifest.version,
-        manifest.architecture,
         manifest.dtype,
-        str(manifest.slots),
-        str(manifest.max_seq_len),
+        f"{manifest.slots} x {manifest.max_seq_len}",
         _megabytes(_files_bytes(manifest)),
         _megabytes(manifest.memory_needed_bytes),
     )

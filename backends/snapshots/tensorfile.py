@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,11 +54,15 @@ def write(
         out.write(len(text).to_bytes(8, "little"))
         out.write(text)
         for spec in specs:
-            values = read(spec.name)
-            assert values.shape == spec.shape, f"{spec.name}: {values.shape} is not {spec.shape}"
-            stored = narrow(values, dtype, spec.name)
-            out.write(stored.data)
-            on_bytes(stored.nbytes)
+            on_bytes(_write_one(out, spec, read(spec.name), dtype))
+
+
+def _write_one(out: BinaryIO, spec: TensorSpec, values: NDArray[np.float32], dtype: str) -> int:
+    # A function of its own, so that nothing holds these values while the next ones are read.
+    assert values.shape == spec.shape, f"{spec.name}: {values.shape} is not {spec.shape}"
+    stored = narrow(values, dtype, spec.name)
+    out.write(stored.data)
+    return stored.nbytes
 
 
 def narrow(values: NDArray[np.float32], dtype: str, name: str) -> NDArray[Any]:

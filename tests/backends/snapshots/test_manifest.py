@@ -1,0 +1,151 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.snapshots.manifest import (
+    ARCHITECTURES,
+    DTYPES,
+    FileEntry,
+    Manifest,
+    ManifestInvalid,
+    digest_of,
+    is_name,
+    parse,
+    render,
+)
+
+names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True).filter(
+    lambda name: ".." not in name and name != "manifest.toml"
+)
+checksums = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
+counts = st.integers(min_value=1, max_value=2**63 - 1)
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+
+manifests = st.builds(
+    Manifest,
+    model=names,
+    version=names,
+    engine=st.just("llm"),
+    architecture=st.sampled_from(ARCHITECTURES),
+    dtype=st.sampled_from(sorted(DTYPES)),
+    max_seq_len=counts,
+    slots=counts,
+    kv_policy=st.just("preallocated"),
+    memory_needed_bytes=counts,
+    source=texts,
+    created=st.just("2026-01-02T03:04:05+00:00"),
+    files=st.lists(
+        st.builds(FileEntry, names, st.integers(0, 2**63 - 1), checksums),
+        min_size=1,
+        max_size=4,
+        unique_by=lambda entry: entry.name,
+    ).map(tuple),
+)
+
+EXAMPLE = Manifest(
+    model="tiny",
+    version="1",
+    engine="llm",
+    architecture="llama",
+    dtype="float32",
+    max_seq_len=128,
+    slots=2,
+    kv_policy="preallocated",
+    memory_needed_bytes=1000,
+    source="folder tiny sha256:00",
+    created="2026-01-02T03:04:05+00:00",
+    files=(FileEntry("model.safetensors", 10, "a" * 64), FileEntry("config.json", 2, "b" * 64)),
+)
+
+
+@given(manifests)
+def test_what_is_rendered_is_read_back_equal(manifest: Manifest) -> None:
+    assert parse(render(manifest)) == manifest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("format = 1", "format = 2", "format: must be 1"),
+        ("format = 1", "format = true", "format: must be 1"),
+        ('model = "tiny"', 'model = "../tiny"', "model: must be 1 to 128 letters"),
+        ('version = "1"', "version = 1", "version: must be 1 to 128 letters"),
+        ('engine = "llm"', 'engine = "x"', 'engine: must be "llm", not'),
+        ('"llama"', '"gpt"', 'architecture: must be "llama" or "qwen2", not'),
+        ('dtype = "float32"', "dtype = []", "dtype: must be"),
+        ("slots = 2", "slots = 0", "slots: must be a whole number of at least 1, not 0"),
+        ("slots = 2", "slots = true", "slots: must be"),
+        ("max_seq_len = 128", "", "max_seq_len: is missing"),
+        ("kv_policy =", "kv_polisy =", "kv_polisy: is not a key"),
+        ("+00:00", "+01:00", "created: must be a time in ISO 8601"),
+        ("2026-01-02T03", "yesterday", "created: must be a time in ISO 8601"),
+        ("bytes = 10", "bytes = -1", "files[0].bytes: must be"),
+        ('"config.json"', '"sub/config.json"', "files[1].name: must be"),
+        ('"config.json"', '"model.safetensors"', "files[1].name: must be a name of its own"),
+        ('"config.json"', '"manifest.toml"', "files[1].name: must be a name of its own"),
+        ("a" * 64, "A" * 64, "files[0].sha256: must be 64 lower-case"),
+        ("format = 1", "format = ", "manifest.toml: must be TOML"),
+    ],
+)
+def test_each_rule_names_its_path(old: str, new: str, problem: str) -> None:
+    text = render(EXAMPLE)
+    assert old in text
+    with pytest.raises(ManifestInvalid) as caught:
+        parse(text.replace(old, new))
+    assert any(found.startswith(problem) for found in caught.value.problems), caught.value.problems
+
+
+def test_every_problem_is_listed_at_once() -> None:
+    with pytest.raises(ManifestInvalid) as caught:
+        parse('model = ""\nslots = "four"\nfiles = [1, {name = "..", bytes = 1}]\nextra = 1\n')
+    paths = {problem.split(":")[0] for problem in caught.value.problems}
+    assert {"model", "slots", "files[0]", "files[1].name", "files[1].sha256", "extra"} <= paths
+    assert {"format", "created", "dtype"} <= paths
+
+
+def test_files_must_be_a_list_that_is_not_empty() -> None:
+    for files in ("files = []", 'files = "all"'):
+        with pytest.raises(ManifestInvalid, match="files: must be a list of at least one table"):
+            parse(files)
+
+
+@given(manifests)
+def test_the_digest_knows_files_and_nothing_else(manifest: Manifest) -> None:
+    renamed = replace(manifest, model="other", slots=7, files=manifest.files[::-1])
+    assert renamed.digest == manifest.digest
+    grown = replace(manifest, files=(*manifest.files, FileEntry("another..", 1, "c" * 64)))
+    assert grown.digest != manifest.digest
+
+
+def test_swapping_the_bytes_of_two_files_changes_the_digest() -> None:
+    assert digest_of({"a": "1", "b": "2"}) != digest_of({"a": "2", "b": "1"})
+
+
+@pytest.mark.parametrize("name", ["a", "SmolLM2-135M", "1", "v1.0_rc-2", "a" * 128])
+def test_ordinary_names_are_names(name: str) -> None:
+    assert is_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        ".hidden",
+        "-x",
+        "_x",
+        "a/b",
+        "a\\b",
+        "a..b",
+        "a b",
+        "a\n",
+        "é",
+        "a\0",
+        "a" * 129,
+    ],
+)
+def test_what_could_leave_or_hide_in_the_folder_is_no_name(name: str) -> None:
+    assert not is_name(name)

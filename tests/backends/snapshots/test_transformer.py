@@ -1,0 +1,132 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.snapshots.transformer import (
+    ALLOWANCE_BYTES,
+    ConfigInvalid,
+    Transformer,
+    memory_needed_bytes,
+    missing_and_foreign,
+    read_config,
+    tensors,
+    weights_bytes,
+    write_config,
+)
+from tests.tiny import tiny_config, tiny_weights
+
+sizes = st.integers(1, 8)
+shapes = st.builds(
+    lambda kv, group, half, **rest: Transformer(
+        kv_heads=kv, heads=kv * group, head_dim=2 * half, **rest
+    ),
+    sizes,
+    sizes,
+    sizes,
+    architecture=st.sampled_from(["llama", "qwen2"]),
+    layers=sizes,
+    hidden=sizes,
+    feed_forward=sizes,
+    vocab=sizes,
+    context=sizes,
+    rms_norm_eps=st.sampled_from([1e-5, 1e-6]),
+    rope_theta=st.sampled_from([1e4, 1e6]),
+    tied=st.booleans(),
+)
+
+
+@given(shapes)
+def test_what_is_written_is_read_back_equal(shape: Transformer) -> None:
+    assert read_config(write_config(shape, "float32", None, [2])) == shape
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_tensors_are_those_of_a_real_folder(architecture: str, tied: bool) -> None:
+    shape = read_config(tiny_config(architecture, tied))
+    found = {name: values.shape for name, values in tiny_weights(architecture, 0, tied).items()}
+    assert {spec.name: spec.shape for spec in tensors(shape)} == found
+    assert list(missing_and_foreign(shape, found)) == []
+
+
+def test_each_missing_misshapen_and_foreign_tensor_is_named() -> None:
+    shape = read_config(tiny_config("llama", tied=True))
+    found: dict[str, tuple[int, ...]] = {spec.name: spec.shape for spec in tensors(shape)}
+    del found["model.norm.weight"]
+    found["model.embed_tokens.weight"] = (1, 64)
+    found["model.layers.0.self_attn.q_proj.bias"] = (64,)
+    assert list(missing_and_foreign(shape, found)) == [
+        "model.embed_tokens.weight: must have shape (300, 64), not (1, 64)",
+        "model.norm.weight: is missing",
+        "model.layers.0.self_attn.q_proj.bias: is not part of a llama model",
+    ]
+
+
+def test_rotary_tables_and_a_second_output_matrix_do_no_harm() -> None:
+    tied = read_config(tiny_config("llama", tied=True))
+    found: dict[str, tuple[int, ...]] = {spec.name: spec.shape for spec in tensors(tied)}
+    found["model.layers.0.self_attn.rotary_emb.inv_freq"] = (8,)
+    found["lm_head.weight"] = (300, 64)
+    assert list(missing_and_foreign(tied, found)) == []
+
+
+@given(shapes, st.integers(1, 64), st.integers(1, 4096))
+def test_memory_is_weights_and_a_full_cache_and_the_allowance(
+    shape: Transformer, slots: int, max_seq_len: int
+) -> None:
+    cache = np.empty(0, np.float32).itemsize * slots * max_seq_len
+    cache *= shape.layers * (shape.kv_heads * shape.head_dim) * len(("key", "value"))
+    needed = memory_needed_bytes(shape, "float32", slots, max_seq_len)
+    assert needed == weights_bytes(shape, "float32") + cache + ALLOWANCE_BYTES
+    halved = memory_needed_bytes(shape, "float16", slots, max_seq_len)
+    assert (needed - ALLOWANCE_BYTES) == 2 * (halved - ALLOWANCE_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"architectures": ["GPT2LMHeadModel"]}, "architectures: must be LlamaForCausalLM or"),
+        ({"architectures": None}, "architectures: must be"),
+        ({"hidden_size": None}, "hidden_size: must be a whole number of at least 1, not None"),
+        ({"hidden_size": "64"}, "hidden_size: must be"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers: must be"),
+        ({"vocab_size": True}, "vocab_size: must be"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads: must divide num_attention_heads 4"),
+        ({"head_dim": 15}, "head_dim: must be even"),
+        ({"rms_norm_eps": -1}, "rms_norm_eps: must be a number above 0"),
+        ({"rope_theta": 0}, "rope_theta: must be a number above 0"),
+        ({"hidden_act": "gelu"}, 'hidden_act: must be "silu"'),
+        ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling: must be absent"),
+        ({"rope_scaling": {"type": "linear"}}, "rope_scaling: must be absent"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters: must be absent"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: must be 1"),
+        ({"mlp_bias": True}, "mlp_bias: must be false"),
+        ({"attention_bias": True}, "attention_bias: must be false"),
+        ({"use_sliding_window": True}, "use_sliding_window: must be false"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config: must be absent"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_config_that_asks_for_more_is_refused(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        read_config(tiny_config() | change)
+    assert any(found.startswith(problem) for found in caught.value.problems), caught.value.problems
+
+
+def test_defaults_are_those_of_transformers() -> None:
+    config = tiny_config()
+    for key in ("num_key_value_heads", "rms_norm_eps", "rope_theta", "tie_word_embeddings"):
+        del config[key]
+    shape = read_config(config)
+    assert (shape.kv_heads, shape.head_dim, shape.rope_theta) == (4, 16, 10000.0)
+    assert (shape.rms_norm_eps, shape.tied) == (1e-6, False)
+
+
+def test_rope_theta_is_read_from_its_new_place_too() -> None:
+    config = tiny_config()
+    del config["rope_theta"]
+    config["rope_parameters"] = {"rope_theta": 5e5, "rope_type": "default"}
+    assert read_config(config).rope_theta == 5e5
