@@ -1,0 +1,209 @@
+"""What one header line means to a proxy; lines seen before are not judged again.
+
+Floor 1, pure but for the memo, which changes no answer.
+A line is judged whole, as bytes: `memo.meaning(line)` is one dictionary lookup for a line that any
+client has sent before. What is not a field line by RFC 9110 section 5.5 and RFC 9112 section 5
+(folded lines, blanks before the colon, NUL, bare CR) is refused, never repaired. Lines that may
+carry a credential are never remembered.
+"""
+
+import re
+from typing import Final
+
+from gateway.errors import BadFraming
+
+MEMO_LINES: Final = (
+    4096  # some 1 MiB; a flood of unique values empties it, which costs a parse each
+)
+MEMO_LINE_BYTES: Final = 256  # longer lines are rarely the same twice
+
+TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
+FIELD: Final = re.compile(rb"(" + TOKEN + rb"++):[ \t]*+([^\x00-\x08\n-\x1f\x7f]*+)")
+HOST: Final = re.compile(
+    rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?"  # RFC 3986 3.2.2
+)
+DIGITS: Final = re.compile(rb"[0-9]{1,15}")  # 15: a length that no machine holds, and no overflow
+CODING: Final = re.compile(rb"(?:" + TOKEN + rb"+[ \t]*,[ \t]*)+chunked")
+
+# --- meanings -------------------------------------------------------------------------------------
+
+UNKNOWN: Final = -1  # not in the memo
+PASS: Final = 0
+DROP: Final = 1
+HOST_FIELD: Final = 2
+CHUNKED: Final = 3
+CONTINUE: Final = 4
+EXPECT_OTHER: Final = 5
+REQUEST_ID: Final = 6
+MODEL: Final = 7
+VERSION: Final = 8
+SESSION: Final = 9
+FORWARDED_FOR: Final = 10
+TRACE: Final = 11  # passed on, and noted
+ENCODED: Final = 12  # passed on, and noted
+EVENTS: Final = 13  # passed on, and noted
+DATE: Final = 14  # passed on, and noted
+REFUSED: Final = 15
+CONNECTION: Final = 16  # + the flags below
+SAYS_CLOSE: Final = 1
+SAYS_KEEP: Final = 2
+NAMES_FIELDS: Final = 4
+_RAW_EXPECT: Final = 24  # before its value is looked at
+_RAW_TYPE: Final = 25
+_RAW_LENGTH: Final = 26
+LENGTH: Final = 32  # + the length
+
+# Hop-by-hop by RFC 9110 7.6.1 whatever Connection says; Upgrade offers are not taken (7.8).
+_HOP_BY_HOP: Final = (
+    b"keep-alive",
+    b"proxy-connection",
+    b"te",
+    b"trailer",
+    b"upgrade",
+    b"http2-settings",
+)
+_BOTH: Final[dict[bytes, int]] = {
+    **dict.fromkeys(_HOP_BY_HOP, DROP),
+    b"connection": CONNECTION,
+    b"content-length": _RAW_LENGTH,
+    b"transfer-encoding": CHUNKED,
+    b"content-encoding": ENCODED,
+    b"x-request-id": REQUEST_ID,
+}
+REQUEST_NAMES: Final[dict[bytes, int]] = {
+    **_BOTH,
+    # What we say ourselves of the client; from outside it would be a lie.
+    **dict.fromkeys((b"forwarded", b"x-forwarded-proto", b"x-forwarded-host", b"x-real-ip"), DROP),
+    b"proxy-authorization": DROP,
+    b"x-sluicegate-refused": DROP,
+    b"x-sluicegate-error": DROP,
+    b"host": HOST_FIELD,
+    b"expect": _RAW_EXPECT,
+    b"x-model": MODEL,
+    b"x-model-version": VERSION,
+    b"x-session-id": SESSION,
+    b"x-forwarded-for": FORWARDED_FOR,
+    b"traceparent": TRACE,
+}
+RESPONSE_NAMES: Final[dict[bytes, int]] = {
+    **_BOTH,
+    b"proxy-authenticate": DROP,
+    b"x-sluicegate-error": DROP,  # only answers of our own carry it
+    b"x-model-version": DROP,  # ours takes their place
+    b"x-instance-id": DROP,
+    b"x-sluicegate-refused": REFUSED,
+    b"content-type": _RAW_TYPE,
+    b"date": DATE,
+}
+# A field that Connection names is removed, but never these: framing, routing, and what we add.
+KEPT_THOUGH_NAMED: Final = frozenset(
+    {
+        b"close",
+        b"connection",
+        b"content-length",
+        b"content-type",
+        b"date",
+        b"host",
+        b"keep-alive",
+        b"transfer-encoding",
+        b"via",
+    }
+)
+# Parts of names whose values may be secret, or are new every time.
+_NEVER_REMEMBERED: Final = re.compile(
+    rb"auth|cookie|key|token|secret|session|passw|credential|signature|jwt|x-request-id|trace"
+)
+
+
+class LineMemo:
+    """The judge of one direction's header lines. Owner: one worker, shared by its connections."""
+
+    __slots__ = ("_names", "_seen")
+
+    def __init__(self, names: dict[bytes, int]) -> None:
+        self._names = names
+        self._seen: dict[bytes, int] = {}
+
+    def meaning(self, line: bytes) -> int:
+        """What the line means: one of the numbers above, or LENGTH + n.
+
+        Raises: BadFraming.
+        """
+        meaning = self._seen.get(line, UNKNOWN)
+        return meaning if meaning != UNKNOWN else self.judge(line)
+
+    def judge(self, line: bytes) -> int:
+        """As `meaning`, without looking into the memo first."""
+        match = FIELD.fullmatch(line)
+        if match is None:
+            raise BadFraming("a header line is not `name: value`", "bad_request")
+        name = match[1].lower()
+        meaning = self._names.get(name, PASS)
+        if meaning == PASS and b"_" in name and name.replace(b"_", b"-") in self._names:
+            meaning = DROP  # CGI-like servers fold both spellings into one (RFC 9110 17.10)
+        elif meaning != PASS and meaning != DROP:
+            meaning = _weighed(meaning, match[2].rstrip(b" \t"))
+        if len(line) <= MEMO_LINE_BYTES and not _NEVER_REMEMBERED.search(name):
+            if len(self._seen) >= MEMO_LINES:
+                self._seen.clear()
+            self._seen[line] = meaning
+        return meaning
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+
+def _weighed(meaning: int, value: bytes) -> int:
+    """The meaning of a field whose value matters."""
+    if meaning == _RAW_LENGTH:
+        if not DIGITS.fullmatch(value):
+            raise BadFraming("content-length is not a number")
+        return LENGTH + int(value)
+    if meaning == CHUNKED:
+        coding = value.lower()
+        if coding == b"chunked":
+            return CHUNKED
+        if CODING.fullmatch(coding) and coding.count(b"chunked") == 1:
+            raise BadFraming("a transfer coding other than chunked", "coding_unknown")
+        raise BadFraming("transfer-encoding does not end with chunked")
+    if meaning == HOST_FIELD:
+        if not HOST.fullmatch(value):
+            raise BadFraming("host is not a host", "bad_request")
+        return HOST_FIELD
+    if meaning == CONNECTION:
+        return CONNECTION + _connection_flags(value)
+    if meaning == _RAW_EXPECT:
+        return CONTINUE if value.lower() == b"100-continue" else EXPECT_OTHER
+    if meaning == _RAW_TYPE:
+        return EVENTS if value[:17].lower() == b"text/event-stream" else PASS
+    if meaning == ENCODED:
+        return PASS if value.lower() in (b"", b"identity") else ENCODED
+    return meaning
+
+
+def _connection_flags(value: bytes) -> int:
+    flags = 0
+    for option in names_in(value):
+        if option == b"close":
+            flags |= SAYS_CLOSE
+        elif option == b"keep-alive":
+            flags |= SAYS_KEEP
+        elif option not in KEPT_THOUGH_NAMED:
+            flags |= NAMES_FIELDS
+    return flags
+
+
+def names_in(value: bytes) -> list[bytes]:
+    """The lower-cased members of a comma-separated list."""
+    return [part.strip(b" \t").lower() for part in value.split(b",")]
+
+
+def value_of(line: bytes) -> bytes:
+    """The value of a line that has been judged."""
+    return line[line.find(b":") + 1 :].strip(b" \t")
+
+
+def without_named(lines: list[bytes], named: list[bytes]) -> list[bytes]:
+    """The lines whose names no Connection field listed (RFC 9110 7.6.1)."""
+    gone = frozenset(named) - KEPT_THOUGH_NAMED
+    return [line for line in lines if line[: line.find(b":")].lower() not in gone]
