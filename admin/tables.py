@@ -1,0 +1,212 @@
+"""Views as tables for people.
+
+Floor 1, pure.
+A column is for what an operator acts on; the rest is in --json. Words are those of the API, so that
+what is read here can be typed there.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gateway.control import (
+    DrainView,
+    Event,
+    InstanceView,
+    LeaseView,
+    LostView,
+    ModelView,
+    StatusView,
+    WorkerView,
+)
+
+STYLES: Final = {
+    "READY": "green",
+    "good": "green",
+    "INITIALIZING": "yellow",
+    "DRAINING": "yellow",
+    "drain": "yellow",
+    "suspect": "yellow",
+    "ERROR": "red",
+    "STOPPED": "red",
+    "stop": "red",
+    "unhealthy": "red",
+    "lost": "red",
+}
+
+
+def _table(*columns: str, right: Sequence[str] = ()) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        wraps = column == "REASON"  # a sentence
+        table.add_column(column, justify="right" if column in right else "left", no_wrap=not wraps)
+    return table
+
+
+def _word(word: str) -> Text:
+    return Text(word or "-", style=STYLES.get(word, ""))
+
+
+def span(seconds: float) -> str:
+    """A duration as a person says it: 0.4 s, 12 s, 3 min, 5 h, 2 d."""
+    for unit, size, most in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < most:
+            count = seconds / size
+            return f"{count:.1f} {unit}" if count < 10 and unit == "s" else f"{count:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def amount(count: int) -> str:
+    """Bytes as a person says them."""
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+# --- status --------------------------------------------------------------------------------------
+
+
+def status(view: StatusView, now: float) -> RenderableType:
+    word = "closing" if view.closing else "serving" if view.serving else "not serving yet"
+    behind = [one for one in view.workers if one.generation < view.generation]
+    served = f"not yet served by {_indices(behind)}" if behind else "served by every worker"
+    lines = [
+        f"Sluicegate {view.version}, pid {view.pid}: {word} on {', '.join(view.listen) or '-'} "
+        f"for {span(max(now - view.started, 0))}",
+        f"generation {view.generation}, {served}; revision {view.revision}",
+        f"{view.routable} of {view.instances} instances routable, {view.in_flight} in flight",
+    ]
+    parts: list[RenderableType] = [Text("\n".join(lines)), Text()]
+    if view.models:
+        parts.append(models(view.models))
+    for problem in view.problems:
+        parts.append(Text(f"! {problem}", style="red"))
+    return Group(*parts)
+
+
+def _indices(workers: Iterable[WorkerView]) -> str:
+    return "worker " + ", ".join(str(one.index) for one in workers)
+
+
+def models(views: Sequence[ModelView]) -> Table:
+    numbers = ("WEIGHT", "SHARE", "LATELY", "READY", "ROUTABLE", "WAITING")
+    table = _table("MODEL", "VERSION", *numbers, "NOTE", right=numbers)
+    for model in views:
+        for version in model.versions:
+            notes = ["blocked"] if version.blocked else []
+            if version.file_weight is not None:
+                notes.append(f"file says {version.file_weight:g}")
+            table.add_row(
+                model.name,
+                version.version,
+                f"{version.weight:g}",
+                f"{version.effective:.0%}",
+                f"{version.observed:.0%}",
+                f"{version.ready}/{max(version.instances, version.replicas)}",
+                str(version.routable),
+                str(model.waiting),
+                ", ".join(notes),
+            )
+    return table
+
+
+# --- instances -----------------------------------------------------------------------------------
+
+
+def instances(views: Sequence[InstanceView]) -> Table:
+    numbers = ("WEIGHT", "HELD")
+    table = _table(
+        *("INSTANCE", "MODEL", "VERSION", "STATE", "PHASE", "INTENT", "HEALTH"),
+        *numbers,
+        *("ADDRESS", "REASON"),
+        right=numbers,
+    )
+    for one in views:
+        done = one.progress >= 100
+        table.add_row(
+            one.id,
+            one.model,
+            one.version,
+            _word(one.state),
+            one.phase if done else f"{one.phase or '-'} {one.progress:.0f}%",
+            _word(one.intent),
+            _word(one.health),
+            f"{one.weight:g}",
+            f"{one.in_flight}/{one.limit}",
+            one.http or "-",
+            one.reason,
+        )
+    return table
+
+
+def instance(document: dict[str, Any]) -> Table:
+    """Every field of one, a line each."""
+    table = _table("FIELD", "VALUE")
+    for key, value in document.items():
+        if isinstance(value, dict):
+            for inner, one in value.items():
+                said = amount(one) if inner.endswith("_bytes") else one
+                table.add_row(f"{key}.{inner}", str(said))
+        else:
+            said = _word(value) if key in {"state", "intent", "health"} else _said(value)
+            table.add_row(key, said)
+    return table
+
+
+def _said(value: Any) -> str:
+    if value is None or value == "":
+        return "-"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# --- requests and events -------------------------------------------------------------------------
+
+
+REQUEST: Final = ("REQUEST", "CLIENT'S ID", "INSTANCE", "VERSION", "STAGE", "AGE", "BYTES")
+
+
+def leases(views: Sequence[LeaseView]) -> Table:
+    table = _table(*REQUEST, right=("AGE", "BYTES"))
+    for one in views:
+        table.add_row(*_request(one))
+    return table
+
+
+def lost(views: Sequence[LostView]) -> Table:
+    table = _table(*REQUEST, "CAUSE", right=("AGE", "BYTES"))
+    for one in views:
+        table.add_row(*_request(one), one.cause)
+    return table
+
+
+def _request(one: LeaseView | LostView) -> tuple[str, ...]:
+    client_id = one.client_request_id or "-"
+    size = amount(one.bytes)
+    return one.request_id, client_id, one.instance, one.version, one.stage, span(one.age_s), size
+
+
+def drain(view: DrainView) -> str:
+    """One line on where a drain stands."""
+    held = max(view.held, view.active_requests)
+    requests = "1 request" if held == 1 else f"{held} requests"
+    if view.ended is not None:
+        return f"{view.instance}: {view.phase} after {span(view.ended - view.began)}"
+    return f"{view.instance}: {view.phase}, {requests} held, {span(view.remaining_s)} left"
+
+
+def event(happened: Event, clock: str) -> str:
+    return f"{clock}  {happened.kind:<8}  {happened.subject}: {happened.text}"
+
+
+def config(entries: dict[str, dict[str, Any]], with_origin: bool) -> Table:
+    table = _table("KEY", "VALUE", *(["ORIGIN"] if with_origin else []))
+    for key, entry in entries.items():
+        row = [key, _said(entry["value"])]
+        table.add_row(*row, *([str(entry["origin"])] if with_origin else []))
+    return table
