@@ -1,0 +1,97 @@
+"""Where MindSpore keeps compiled graphs between lives, and when it may find them again.
+
+Floor 3, I/O.   Owner: the engine that loads; any number of processes may share `root`.
+MindSpore's own cache notices neither changed shapes nor another model, and crashes instead. So:
+- the folder's name is a digest of all that the graphs depend on;
+- graphs are compiled into a dot-folder and renamed into place when all of them are whole, so a
+  folder with a plain name is complete;
+- whoever reads a folder leaves a mark in it until its load has succeeded. A mark whose process is
+  gone means that the load died: the folder is not trusted again, and compiled anew.
+A process is alive exactly while it holds the lock (flock) on its dot-folder or its mark.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+_BUILDING: Final = ".building-"
+_READING: Final = ".reading-"
+_LOCK: Final = ".lock"
+KEY_LENGTH: Final = 24  # hex digits: 96 bits, no two keys of one disk meet by chance
+
+
+def key(parts: Mapping[str, object]) -> str:
+    """The folder's name for graphs that depend on exactly these values."""
+    lines = "".join(f"{name}={parts[name]}\n" for name in sorted(parts))
+    return hashlib.sha256(lines.encode()).hexdigest()[:KEY_LENGTH]
+
+
+class CompileCache:
+    """One process's use of one folder, from before the first compile to after the last."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        """Opens the complete folder if it can be trusted, else begins a new one."""
+        root.mkdir(parents=True, exist_ok=True)
+        self._final = root / name
+        # Between being made and being locked a folder or a mark looks abandoned.
+        with (root / _LOCK).open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            _sweep(root)
+            marks = list(self._final.glob(f"{_READING}*"))
+            living = [mark for mark in marks if _is_locked(mark)]
+            self.warm = self._final.is_dir() and len(living) == len(marks)
+            if self.warm:
+                descriptor, mark = tempfile.mkstemp(prefix=_READING, dir=self._final)
+                self._held, self._lock = Path(mark), descriptor
+                self.folder = self._final
+            else:
+                if marks and not living:  # a reader that lives still needs the files
+                    self._final.rename(root / f"{_BUILDING}{os.urandom(8).hex()}")
+                    _sweep(root)
+                self._held = Path(tempfile.mkdtemp(prefix=_BUILDING, dir=root))
+                self._lock = os.open(self._held, os.O_RDONLY | os.O_DIRECTORY)
+                self.folder = self._held
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def succeeded(self) -> None:
+        """Every graph is compiled, or was read, and has run."""
+        if self.warm:
+            self._held.unlink(missing_ok=True)
+        else:
+            try:
+                self._held.rename(self._final)
+            except OSError:  # another process was first; its folder is as good
+                shutil.rmtree(self._held, ignore_errors=True)
+        os.close(self._lock)
+
+    def failed(self) -> None:
+        """The load failed. What is left behind is unlocked now, as after a crash: never used."""
+        os.close(self._lock)
+
+
+def _sweep(root: Path) -> None:
+    """Remove what processes that are gone had begun."""
+    for path in root.glob(f"{_BUILDING}*"):
+        if not _is_locked(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_locked(path: Path) -> bool:
+    """False also when it is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)

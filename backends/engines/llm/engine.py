@@ -1,0 +1,187 @@
+"""A Llama or Qwen2 model in MindSpore behind the Engine protocol.
+
+Floor 3, I/O.   Owner: the model thread, which makes every call.
+Flow of a load: import MindSpore > weights > cache > compile each shape > run each again > verify.
+READY may be said after `load` only because every shape a request can need has run twice by then,
+and the model has answered: finite logits, and the same from a decode as from a prefill.
+"""
+
+import hashlib
+import platform
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, cast
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from backends.engines.base import Report
+from backends.engines.llm import runtime
+from backends.engines.llm.cache import CompileCache, key
+from backends.engines.llm.shapes import DecodeShape, PrefillShape, promised
+from backends.engines.llm.weights import Weights
+from backends.errors import LoadFailed, SnapshotInvalid
+from backends.snapshots.repository import Snapshot
+from backends.snapshots.transformer import weights_bytes
+from sluicegate.v1.states import Phase
+
+VERIFY_TOKENS: Final = 4  # decodes of the verification: the later ones read what the first wrote
+# Share of the largest logit by which a decode may differ from a prefill of the same ids. Measured
+# on CPU in float32: 1e-6; a wrong cache row or a wrong mask gives 1e-1 and more.
+DRIFT_MAX: Final = 1e-2
+MIB: Final = 2**20
+
+
+class LlmEngine:
+    """One snapshot, loaded once."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        cache_root: Path,
+        threads: int = 0,
+        slots: int | None = None,
+        max_seq_len: int | None = None,
+        device_target: str = "CPU",
+    ) -> None:
+        """`slots` and `max_seq_len` default to what the manifest promises; `threads` 0: all."""
+        manifest = snapshot.manifest
+        self.slots = slots or manifest.slots
+        self.max_seq_len = max_seq_len or manifest.max_seq_len
+        if self.max_seq_len > manifest.max_seq_len:
+            raise SnapshotInvalid(
+                f"{snapshot.folder}: promises {manifest.max_seq_len} positions, "
+                f"not {self.max_seq_len}: ask for less, or import it with more"
+            )
+        self._snapshot = snapshot
+        self._cache_root = cache_root
+        self._threads = threads
+        self._device_target = device_target
+        self._shapes = promised(self.max_seq_len)
+        self.chunk_max = self._shapes.prefills[-1]
+        self._ms: Any = None  # the mindspore module
+        self._decoder: Any = None
+        self._vocab = 0  # known once the config is read
+        self._process = psutil.Process()
+
+    # --- loading ---
+
+    def load(self, report: Report) -> None:
+        """Raises: DependencyMissing, SnapshotInvalid, LoadFailed."""
+        report(Phase.LOADING_MODEL, 0.0, "importing MindSpore")
+        cache = self._open_cache()
+        try:
+            place = None if cache is None else cache.folder
+            self._ms = runtime.prepare(self._device_target, self._threads, place)
+            self._load_weights(report)
+            report(Phase.ALLOCATING_CACHE, 0.0, f"{self.slots} slots of {self.max_seq_len}")
+            self._decoder.allocate()
+            self._run_shapes(
+                report, Phase.COMPILING, "read" if cache and cache.warm else "compiled"
+            )
+            self._run_shapes(report, Phase.WARMING_UP, "run again")
+            self._verify()
+        except BaseException:  # whatever it was: such graphs are not for the next life
+            if cache is not None:
+                cache.failed()
+            raise
+        if cache is not None:
+            cache.succeeded()
+            runtime.stop_caching()
+        report(Phase.WARMING_UP, 1.0, "verified")
+
+    def _open_cache(self) -> CompileCache | None:
+        parts = {
+            "weights": self._snapshot.manifest.digest,
+            "slots": self.slots,
+            "length": self.max_seq_len,
+            "shapes": self._shapes,
+            "mindspore": runtime.version(),
+            "device": self._device_target,
+            "machine": platform.machine(),
+            "code": hashlib.sha256(Path(__file__).with_name("graph.py").read_bytes()).hexdigest(),
+        }
+        return CompileCache(self._cache_root, key(parts)) if runtime.is_fresh() else None
+
+    def _load_weights(self, report: Report) -> None:
+        read = 0
+
+        def on_bytes(count: int) -> None:
+            nonlocal read
+            read += count
+            words = f"{read // MIB} of {total // MIB} MiB"
+            report(Phase.LOADING_MODEL, min(read / total, 1.0), words)
+
+        weights = Weights(self._snapshot.folder, on_bytes)
+        total = weights_bytes(weights.shape, "float32")  # as they are held, however stored
+        graph = import_module("backends.engines.llm.graph")
+        dtype = self._ms.float32  # CPU kernels of half precision are slower or absent
+        self._decoder = graph.Decoder(weights.shape, self.slots, self.max_seq_len, dtype)
+        self._decoder.fill(weights)
+        self._decoder.set_train(False)
+        self._vocab = weights.shape.vocab
+
+    def _run_shapes(self, report: Report, phase: Phase, done: str) -> None:
+        for count, shape in enumerate(self._shapes):
+            report(
+                phase, count / len(self._shapes), f"{count} of {len(self._shapes)} shapes {done}"
+            )
+            match shape:
+                case PrefillShape(ids):
+                    _expect_finite(self.prefill(0, [0] * ids, 0))
+                case DecodeShape(window):
+                    idle = np.zeros(self.slots, np.int32)
+                    _expect_finite(self.decode(idle, idle + (window - 1)))
+
+    def _verify(self) -> None:
+        """Raises: LoadFailed unless the model answers, and decodes as it prefills."""
+        slot = self.slots - 1
+        ids = [i % self._vocab for i in range(self.chunk_max // 2)]
+        logits = self.prefill(slot, ids, 0)
+        for _ in range(min(VERIFY_TOKENS, self.max_seq_len - len(ids))):
+            _expect_finite(logits)
+            ids.append(int(np.argmax(logits)))
+            step, positions = np.zeros((2, self.slots), np.int32)
+            step[slot], positions[slot] = ids[-1], len(ids) - 1
+            logits = self.decode(step, positions)[slot]
+        _expect_finite(logits)
+        again = self.prefill(slot, ids, 0)
+        drift = float(np.abs(again - logits).max() / np.abs(again).max())
+        if not drift <= DRIFT_MAX:
+            raise LoadFailed(f"verification: a decode differs from a prefill by {drift:.1e}")
+
+    # --- steps ---
+
+    def prefill(self, slot: int, ids: Sequence[int], start: int) -> NDArray[np.float32]:
+        padded = np.full((1, self._shapes.prefill_for(len(ids))), ids[-1], np.int32)
+        padded[0, : len(ids)] = ids
+        logits = self._call(padded, [start], [slot], [len(ids) - 1], self.max_seq_len)
+        return cast(NDArray[np.float32], logits[0])
+
+    def decode(self, ids: NDArray[np.int32], positions: NDArray[np.int32]) -> NDArray[np.float32]:
+        window = self._shapes.window_for(int(positions.max()))
+        return self._call(ids, positions, [0], [0], window)
+
+    def _call(self, *inputs: Any) -> NDArray[np.float32]:
+        *arrays, window = inputs
+        tensors = [self._ms.Tensor(np.asarray(values, np.int32)) for values in arrays]
+        logits: NDArray[np.float32] = self._decoder(*tensors, window).asnumpy()
+        return logits
+
+    def memory_bytes(self) -> int:
+        if self._ms is None or self._device_target == "CPU":
+            return int(self._process.memory_info().rss)  # MindSpore's own count is 0 on CPU
+        return int(self._ms.runtime.memory_allocated())
+
+    def close(self) -> None:
+        """On a CPU only the end of the process gives all memory back."""
+        self._decoder = None
+        if self._ms is not None and self._device_target != "CPU":
+            self._ms.runtime.empty_cache()
+
+
+def _expect_finite(logits: NDArray[np.float32]) -> None:
+    if not np.isfinite(logits).all():
+        raise LoadFailed("verification: the model gave logits that are not numbers")

@@ -1,0 +1,57 @@
+"""Which shapes an engine compiles, and which of them serves a given step.
+
+Floor 1, pure.
+Each shape costs seconds to compile and a request must never pay for one, so they are few, fixed by
+the slots and the length, and always compiled in the same order (MindSpore's cache counts on it).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+# A short question fits 32 ids; 128 keeps the multiplications large while a chunk still takes well
+# under half a second, which is what a neighbour's stream pauses for.
+PREFILL_LENGTHS: Final = (32, 128)
+# Most answers end within 256 positions, and a decode over 256 reads a quarter of a 1024 cache.
+DECODE_WINDOWS: Final = (256,)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillShape:
+    ids: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeShape:
+    window: int  # positions attended to
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """`prefills` and `windows` ascend; the last window is the whole length."""
+
+    prefills: tuple[int, ...]
+    windows: tuple[int, ...]
+
+    def __iter__(self) -> Iterator[PrefillShape | DecodeShape]:
+        """All of them, in the order in which they are compiled."""
+        yield from (PrefillShape(ids) for ids in self.prefills)
+        yield from (DecodeShape(window) for window in self.windows)
+
+    def __len__(self) -> int:
+        return len(self.prefills) + len(self.windows)
+
+    def prefill_for(self, count: int) -> int:
+        return next(ids for ids in self.prefills if ids >= count)
+
+    def window_for(self, last_position: int) -> int:
+        return next(window for window in self.windows if window > last_position)
+
+
+def promised(length: int) -> Shapes:
+    """The shapes of an engine whose slots hold `length` positions."""
+    prefills = tuple(ids for ids in PREFILL_LENGTHS if ids < length)
+    if len(prefills) < len(PREFILL_LENGTHS):
+        prefills += (length,)  # shorter than the longest chunk: one chunk holds any prompt
+    windows = tuple(window for window in DECODE_WINDOWS if window < length)
+    return Shapes(prefills, (*windows, length))
