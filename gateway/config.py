@@ -277,8 +277,14 @@ def parse(text: str) -> Settings:
         # JSON mode would coerce; strict mode refuses lists for tuples, so they are made here.
         return Settings.model_validate(_tuples(document))
     except ValidationError as exc:
-        problems = [problem for error in exc.errors() for problem in _problems(error)]
-        raise ConfigInvalid(tuple(problems)) from None
+        found = [problem for error in exc.errors() for problem in _problems(error)]
+        raise ConfigInvalid(tuple(_own(found))) from None
+
+
+def _own(problems: list[Problem]) -> list[Problem]:
+    """Without those that only follow from an entry: a list of bad entries is not also too short."""
+    paths = {problem.path for problem in problems}
+    return [p for p in problems if not any(other.startswith(f"{p.path}[") for other in paths)]
 
 
 def _tuples(value: Any) -> Any:

@@ -1,0 +1,124 @@
+"""The embedded store keeps what it said it kept, and leaves alone what it does not understand."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.store.base import Put, Remove, StoreFailed, StoreUnusable
+from gateway.store.sqlite import SqliteStore
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from gateway.store.base import Put
+from gateway.store.sqlite import SqliteStore
+
+async def main():
+    store = await SqliteStore.open(Path(sys.argv[1]))
+    for n in range(10**6):
+        await store.write([Put("drains", "a", {"n": n}), Put("weights", "m", {"n": n})])
+        print(n, flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_what_was_written_is_read_by_the_next_process(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "deep" / "s.db")
+    await store.write([Put("drains", "a", {"grace_s": 1.5}), Put("drains", "b", {})])
+    await store.write([Remove("drains", "b"), Put("drains", "a", {"grace_s": 2})])
+    await store.close()
+    store = await SqliteStore.open(tmp_path / "deep" / "s.db")
+    assert await store.read() == {"drains": {"a": {"grace_s": 2}}}
+    await store.close()
+
+
+async def test_a_write_that_fails_half_way_changes_nothing(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "s.db")
+    await store.write([Put("drains", "a", {"n": 1})])
+    other = sqlite3.connect(tmp_path / "s.db")
+    other.execute(
+        "CREATE TRIGGER refuse BEFORE INSERT ON documents WHEN NEW.key = 'bad' "
+        "BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    )
+    with pytest.raises(StoreFailed, match="refused"):
+        await store.write([Put("drains", "a", {"n": 2}), Put("drains", "bad", {})])
+    assert await store.read() == {"drains": {"a": {"n": 1}}}
+    await store.close()
+    other.close()
+
+
+async def test_a_killed_writer_loses_nothing_it_was_told_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    writer = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WRITER, str(path), stdout=asyncio.subprocess.PIPE
+    )
+    assert writer.stdout is not None
+    said = [await writer.stdout.readline() for _ in range(20)]
+    os.kill(writer.pid, signal.SIGKILL)
+    said += (await writer.stdout.read()).splitlines(keepends=True)
+    await writer.wait()
+    whole = [int(line) for line in said if line.endswith(b"\n")]
+    store = await SqliteStore.open(path)
+    documents = await store.read()
+    await store.close()
+    assert documents["drains"]["a"]["n"] >= whole[-1]
+    assert documents["drains"]["a"] == documents["weights"]["m"]
+
+
+def _newer(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+def _foreign(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA application_id = 1")
+    connection.close()
+
+
+def _garbage(path: Path) -> None:
+    path.write_bytes(b"not a database at all" * 400)
+
+
+def _torn(path: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (_newer, "newer Sluicegate"),
+        (_foreign, "something else"),
+        (_garbage, "cannot be used"),
+        (_torn, "damaged|cannot be used"),
+    ],
+)
+async def test_a_file_that_is_not_understood_is_refused_and_left_alone(
+    spoil: object, sentence: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "s.db"
+    store = await SqliteStore.open(path)
+    await store.write([Put("drains", str(n), {"x": "y" * 200}) for n in range(200)])
+    await store.close()
+    assert callable(spoil)
+    spoil(path)
+    before = path.read_bytes()
+    with pytest.raises(StoreUnusable, match=sentence) as caught:
+        await SqliteStore.open(path)
+    assert str(path) in str(caught.value)
+    assert "Move it away" in str(caught.value)
+    assert path.read_bytes() == before
+
+
+async def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnusable, match="cannot be opened"):
+        await SqliteStore.open(tmp_path / "file" / "s.db")
