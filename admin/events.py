@@ -91,7 +91,7 @@ class Streams:
                         return  # the gateway has no more to tell
                     await response.write(encode(event))
                     upcoming = asyncio.ensure_future(anext(events, None))
-                elif follow:
+                elif follow and not closing.done():
                     await response.write(b": nothing new\n\n")
                 else:
                     return

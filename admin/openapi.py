@@ -123,12 +123,11 @@ def _operation(operation: Operation) -> Document:
     is_media = "/" in operation.answer
     media = operation.answer if is_media else "application/json"
     schema = {"type": "string"} if is_media else reference(operation.answer)
-    refusal = {"application/json": {"schema": reference("Refusal")}}
-    if operation.answer == "Probe":  # a probe that fails still says why in its own shape
-        refusal = {"application/json": {"schema": reference("Probe")}}
     answers: Document = {"200": {"description": "Done.", "content": {media: {"schema": schema}}}}
     for status in sorted({403, 422, *operation.refused}):
-        answers[str(status)] = {"description": "Refused.", "content": refusal}
+        is_probe = operation.answer == "Probe" and status == 503  # it says why in its own shape
+        content = {"application/json": {"schema": reference("Probe" if is_probe else "Refusal")}}
+        answers[str(status)] = {"description": "Refused.", "content": content}
     document: Document = {
         "summary": operation.summary,
         "parameters": _parameters(operation),
