@@ -60,6 +60,10 @@ class Life:
 
         return unwatch
 
+    @property
+    def watchers(self) -> int:
+        return len(self._watchers)
+
     def spent_ms(self, *phases: Phase) -> float:
         """How long the phases took that are over."""
         return 1000 * sum(self._spent_s.get(phase, 0.0) for phase in phases)

@@ -7,7 +7,6 @@ One event, one line: a constant message, and its fields beside it as `extra`.
 import logging
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Final, TextIO
 
 import orjson
@@ -25,14 +24,13 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "at": round(record.created, 3),  # seconds since 1970, as in the gateway's lines
             "level": record.levelname.lower(),
-            "logger": record.name,
             "message": record.getMessage(),
         }
         line |= {name: value for name, value in vars(record).items() if name not in _OWN}
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["exception"] = self.formatException(record.exc_info)
         # `default=str`: a field that JSON cannot hold must not cost us the line.
         options = orjson.OPT_NON_STR_KEYS
         return orjson.dumps(line | self._always, default=str, option=options).decode()
@@ -49,3 +47,5 @@ def configure(instance_id: str, model: str, version: str, to: TextIO | None = No
         root.removeHandler(old)
     root.addHandler(lines)
     root.setLevel(logging.INFO)
+    for noisy in ("asyncio", "grpc"):  # their info lines are about themselves
+        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -7,7 +7,7 @@ a character of several bytes is a token border in the middle of it.
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
@@ -15,10 +15,12 @@ from backends.engines.base import Sampling
 from backends.errors import RequestInvalid
 from backends.executor import Executor
 from backends.facts import Facts, Loaded
-from backends.gate import Gate
+from backends.gate import Gate, Pass
 from backends.life import Life
+from backends.lifecycle import Standing
 from backends.status import Identity, Memory
 from sluicegate.v1.states import Phase
+from tests.backends.fakes import Gate as Steps
 from tests.backends.fakes import Rule, ScriptedEngine, script, successor
 
 END: Final = 256  # the id after all bytes
@@ -95,13 +97,37 @@ def says(text: str, prompt: str) -> Rule:
     return script(list(text.encode()), len(prompt.encode()), END)
 
 
+class WatchedGate(Gate):
+    """A gate that a test can wait at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._moved = asyncio.Event()
+
+    async def holds(self, count: int) -> None:
+        """Returns when exactly so many requests are in flight."""
+        async with asyncio.timeout(10):
+            while self.in_flight != count:
+                self._moved.clear()
+                await self._moved.wait()
+
+    def admit(self, standing: Standing, request_id: str) -> Pass:
+        admitted = super().admit(standing, request_id)
+        self._moved.set()
+        return admitted
+
+    def _returned(self, admitted: Pass) -> None:
+        super()._returned(admitted)
+        self._moved.set()
+
+
 @dataclass
 class Rig:
     facts: Facts
+    gate: WatchedGate
     engine: ScriptedEngine
     executor: Executor
     now: float = 0.0
-    states: list[str] = field(default_factory=list)
 
     @property
     def life(self) -> Life:
@@ -126,22 +152,27 @@ class Rig:
 def rig(engine: ScriptedEngine | None = None) -> Rig:
     """Parts of an instance that is still INITIALIZING."""
     engine = engine or ScriptedEngine(rule=successor)
-    gate = Gate()
+    gate = WatchedGate()
     facts = Facts(
         Identity("m-1-0", "life-1", "m", "1", "127.0.0.1:1", "127.0.0.1:2"),
         gate,
         Life("m-1-0", gate),
         lambda: MEMORY,
     )
-    return Rig(facts, engine, Executor(engine, queue_max=2, rng=Random(7)))
+    return Rig(facts, gate, engine, Executor(engine, queue_max=2, rng=Random(7)))
 
 
 @asynccontextmanager
-async def ready_rig(engine: ScriptedEngine | None = None) -> AsyncIterator[Rig]:
+async def ready_rig(
+    engine: ScriptedEngine | None = None, steps: Steps | None = None
+) -> AsyncIterator[Rig]:
+    """A READY instance; `steps` is opened at the end: a failed test must end too."""
     made = rig(engine)
     try:
         yield await made.ready()
     finally:
+        if steps is not None:
+            steps.open()
         await made.executor.close()
 
 
@@ -158,14 +189,6 @@ async def changed(life: Life, *states: str) -> None:
     async with asyncio.timeout(10):
         await reached.wait()
     unwatch()
-
-
-async def emptied(gate: Gate) -> None:
-    """Returns when the gate holds nothing."""
-    empty = asyncio.Event()
-    gate.when_empty(empty.set)
-    async with asyncio.timeout(10):
-        await empty.wait()
 
 
 def joined(parts: Iterable[str | None]) -> str:

@@ -51,7 +51,7 @@ def test_an_exception_is_one_line_with_its_traceback(lines: io.StringIO) -> None
         raise ValueError("no such shape")
     except ValueError:
         logging.getLogger("anything").exception("load failed")
-    assert "no such shape" in str(only(lines)["traceback"])
+    assert "no such shape" in str(only(lines)["exception"])
 
 
 def test_debug_is_off(lines: io.StringIO) -> None:

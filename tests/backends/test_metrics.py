@@ -1,0 +1,54 @@
+"""Metrics are what the status says, read at the moment of the scrape."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from backends.metrics import exposition
+from sluicegate.v1.states import Phase, State
+from tests.backends.rig import Rig, ready_rig, rig
+
+
+def scrape(made: Rig) -> dict[tuple[str, str], float]:
+    """Value by sample name and its label that is not model, version or instance."""
+    found = {}
+    for family in text_string_to_metric_families(exposition(made.facts).decode()):
+        assert family.documentation
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            whose = [labels.pop(name) for name in ("model", "version", "instance")]
+            assert whose == ["m", "1", "m-1-0"]
+            found[sample.name, "".join(labels.values())] = sample.value
+    return found
+
+
+async def test_counts_are_those_of_their_owners() -> None:
+    async with ready_rig() as made:
+        made.gate.admit(made.life.standing, "r-1")
+        made.gate.rejected_total = 4
+        seen, readings = scrape(made), made.facts.readings()
+    assert seen["sluicegate_instance_in_flight", ""] == 1
+    assert seen["sluicegate_instance_rejected_total", ""] == 4
+    assert seen["sluicegate_instance_slots", ""] == made.engine.slots
+    assert seen["sluicegate_instance_served_total", ""] == readings.served_total
+    assert seen["sluicegate_instance_memory_bytes", "used"] == readings.memory_bytes
+    assert seen["sluicegate_instance_memory_bytes", "total"] == 1000
+
+
+def test_exactly_one_state_is_1() -> None:
+    made = rig()
+    made.life.fail("broken", 0.0)
+    seen = scrape(made)
+    states = {state.name: seen["sluicegate_instance_state", state.name] for state in State}
+    assert states == dict.fromkeys(states, 0.0) | {"ERROR": 1.0}
+
+
+def test_load_times_are_in_seconds_by_phase() -> None:
+    made = rig()
+    made.life.begin(0.0)
+    made.life.progress(Phase.LOADING_MODEL, 0.0, "", 0.0)
+    made.life.progress(Phase.COMPILING, 0.0, "", 2.0)
+    made.life.progress(Phase.WARMING_UP, 0.0, "", 9.0)
+    made.life.progress(Phase.WARMING_UP, 0.5, "", 9.0)
+    seen = scrape(made)
+    assert seen["sluicegate_instance_load_seconds", "load"] == 2.0
+    assert seen["sluicegate_instance_load_seconds", "compile"] == 7.0
+    assert seen["sluicegate_instance_progress_ratio", ""] == 0.8
