@@ -22,6 +22,14 @@ class OrderRefused(Exception):
     """An order that makes no sense in this state; the message says which would."""
 
 
+def asked_or(asked_s: float, default_s: float) -> float:
+    """The grace of an order; proto3 cannot tell 0 from nothing, so 0 asks for the default.
+
+    Who wants no grace at all forces the stop.
+    """
+    return asked_s if asked_s > 0 else default_s
+
+
 @dataclass(frozen=True, slots=True)
 class Drained:
     """The answer to a drain."""

@@ -15,7 +15,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from backends.facts import Facts
-from backends.life import Life, OrderRefused
+from backends.life import Life, OrderRefused, asked_or
 from sluicegate.v1 import lifecycle_pb2 as wire
 from sluicegate.v1 import lifecycle_pb2_grpc as stubs
 from sluicegate.v1.states import State
@@ -23,7 +23,6 @@ from sluicegate.v1.states import State
 WATCH_INTERVAL_S: Final = 1.0  # without a change; the gateway's own poll interval
 WATCH_INTERVAL_MIN_S: Final = 0.05  # a reader cannot make us spin
 CLOSE_S: Final = 1.0  # for watches to end by themselves
-DEFAULT_GRACE_S: Final = 30.0  # of an order that names none
 OPTIONS: Final = [
     ("grpc.so_reuseport", 0),  # a taken port is an error, not a second listener
     # Gateways ping to notice a frozen peer; a server that does not permit it hangs up on them.
@@ -85,8 +84,9 @@ class LifecycleService(stubs.LifecycleServicer):
         self, request: wire.DrainRequest, context: Context
     ) -> wire.DrainReply:
         reason = request.reason or "drain asked for"
+        grace_s = asked_or(request.grace_s, self._default_grace_s)
         try:
-            drained = self._facts.life.drain(self._grace(request.grace_s), reason, self._now())
+            drained = self._facts.life.drain(grace_s, reason, self._now())
         except OrderRefused as exc:
             await _refuse(context, exc)
         return wire.DrainReply(
@@ -105,13 +105,9 @@ class LifecycleService(stubs.LifecycleServicer):
     async def Stop(  # noqa: N802
         self, request: wire.StopRequest, context: Context
     ) -> wire.StatusReply:
-        grace_s = 0.0 if request.force else self._grace(request.grace_s)
+        grace_s = 0.0 if request.force else asked_or(request.grace_s, self._default_grace_s)
         self._facts.life.stop(grace_s, "stop asked for", self._now())
         return wire.StatusReply(status=self._facts.status())
-
-    def _grace(self, asked_s: float) -> float:
-        # Proto3 cannot tell 0 from nothing; who wants no grace says so with `force`.
-        return asked_s if asked_s > 0 else self._default_grace_s
 
 
 class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # no stubs for it

@@ -97,7 +97,9 @@ async def test_a_stop_answers_at_once_and_a_forced_one_leaves_no_grace(ready: Ca
 
 
 async def test_a_watch_sends_each_change_and_ends_with_the_life(ready: Called) -> None:
-    watch = ready.stub.WatchStatus(wire.WatchStatusRequest(interval_ms=NEVER_MS), timeout=TIMEOUT_S)
+    watch: Any = ready.stub.WatchStatus(
+        wire.WatchStatusRequest(interval_ms=NEVER_MS), timeout=TIMEOUT_S
+    )
     states = [(await _next(watch)).state]
     ready.rig.life.drain(30.0, "asked", 0.0)
     states.append((await _next(watch)).state)
