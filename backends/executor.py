@@ -106,7 +106,7 @@ class Executor:
             raise EngineFailed(self._failure)
         if self._model is None or self._loaded is None or not self._loaded.done():
             raise NotReady("the model is still loading")
-        _check(generation, self._engine.max_seq_len)
+        _check(generation, self._engine.max_seq_len, self._engine.vocab)
         room = self._engine.slots + self._queue_max
         if len(self._streams) >= room:
             raise QueueFull(f"no room: {len(self._streams)} of {room} slots and places are held")
@@ -321,7 +321,8 @@ def _sentence(exc: Exception) -> str:
     return f"{type(exc).__name__}: {exc}"
 
 
-def _check(generation: Generation, max_seq_len: int) -> None:
+def _check(generation: Generation, max_seq_len: int, vocab: int) -> None:
+    """A request that the engine would choke on must not count as the engine's fault."""
     length = len(generation.prompt_ids)
     if not length:
         raise RequestInvalid("prompt", "must hold at least one token")
@@ -329,5 +330,7 @@ def _check(generation: Generation, max_seq_len: int) -> None:
         raise RequestInvalid(
             "prompt", f"holds {length} tokens; with one to generate, {max_seq_len} is the limit"
         )
+    if min(generation.prompt_ids) < 0 or max(generation.prompt_ids) >= vocab:
+        raise RequestInvalid("prompt", f"must hold token ids from 0 to {vocab - 1}")
     if generation.max_tokens < 1:
         raise RequestInvalid("max_tokens", f"must be at least 1, not {generation.max_tokens}")

@@ -28,7 +28,7 @@ class Finish(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is drawn. Temperature 0 is greedy: the highest logit, lowest id on a tie."""
+    """How the next token is drawn. Temperature 0 is greedy: highest logit, lowest id on a tie."""
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -61,6 +61,7 @@ class Engine(Protocol):
     slots: int
     max_seq_len: int  # prompt and completion together
     chunk_max: int  # most prompt ids that one `prefill` takes
+    vocab: int  # ids are 0 to vocab - 1; known once `load` has returned
 
     def load(self, report: Report) -> None:
         """Weights in memory, cache allocated, every promised shape compiled and run once.

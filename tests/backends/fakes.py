@@ -107,6 +107,7 @@ class ScriptedEngine:
         self.slots = slots
         self.max_seq_len = max_seq_len
         self.chunk_max = chunk_max
+        self.vocab = VOCAB
         self.calls: list[tuple[object, ...]] = []
         self.threads: set[int] = set()
         self.faults: Callable[[str], None] = lambda step: None

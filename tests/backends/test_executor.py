@@ -19,7 +19,7 @@ from backends.executor import FAULTS_MAX, Executor
 from backends.readings import Readings
 from backends.stream import Stream
 from sluicegate.v1.states import Phase
-from tests.backends.fakes import SLOT_BYTES, Gate, ScriptedEngine, answer, script
+from tests.backends.fakes import SLOT_BYTES, VOCAB, Gate, ScriptedEngine, answer, script
 
 GREEDY = Sampling()
 Reports = list[tuple[Phase, float, str]]
@@ -202,6 +202,8 @@ async def test_prompt_and_completion_never_exceed_the_sequence_length() -> None:
     [
         (generation(), "prompt"),
         (generation(*range(64)), "prompt"),
+        (generation(1, VOCAB), "prompt"),
+        (generation(1, -1), "prompt"),
         (generation(1, max_tokens=0), "max_tokens"),
     ],
 )

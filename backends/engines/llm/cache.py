@@ -32,7 +32,10 @@ def key(parts: Mapping[str, object]) -> str:
 
 
 class CompileCache:
-    """One process's use of one folder, from before the first compile to after the last."""
+    """One process's use of one folder: a context from before the first compile to after the last.
+
+    Leaving it well says that every graph is compiled, or was read, and has run.
+    """
 
     def __init__(self, root: Path, name: str) -> None:
         """Opens the complete folder if it can be trusted, else begins a new one."""
@@ -58,20 +61,22 @@ class CompileCache:
                 self.folder = self._held
             fcntl.flock(self._lock, fcntl.LOCK_EX)
 
-    def succeeded(self) -> None:
-        """Every graph is compiled, or was read, and has run."""
-        if self.warm:
+    def __enter__(self) -> "CompileCache":
+        return self
+
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        # After a failure everything stays where it is, but unlocked: as after a crash, never used.
+        if failure is None and self.warm:
             self._held.unlink(missing_ok=True)
-        else:
-            try:
-                self._held.rename(self._final)
-            except OSError:  # another process was first; its folder is as good
-                shutil.rmtree(self._held, ignore_errors=True)
+        elif failure is None:
+            self._publish()
         os.close(self._lock)
 
-    def failed(self) -> None:
-        """The load failed. What is left behind is unlocked now, as after a crash: never used."""
-        os.close(self._lock)
+    def _publish(self) -> None:
+        try:
+            self._held.rename(self._final)
+        except OSError:  # another process was first; its folder is as good
+            shutil.rmtree(self._held, ignore_errors=True)
 
 
 def _sweep(root: Path) -> None:

@@ -63,7 +63,7 @@ class LlmEngine:
         self.chunk_max = self._shapes.prefills[-1]
         self._ms: Any = None  # the mindspore module
         self._decoder: Any = None
-        self._vocab = 0  # known once the config is read
+        self.vocab = 0  # known once the config is read
         self._process = psutil.Process()
 
     # --- loading ---
@@ -71,28 +71,26 @@ class LlmEngine:
     def load(self, report: Report) -> None:
         """Raises: DependencyMissing, SnapshotInvalid, LoadFailed."""
         report(Phase.LOADING_MODEL, 0.0, "importing MindSpore")
-        cache = self._open_cache()
-        try:
-            place = None if cache is None else cache.folder
-            self._ms = runtime.prepare(self._device_target, self._threads, place)
-            self._load_weights(report)
-            report(Phase.ALLOCATING_CACHE, 0.0, f"{self.slots} slots of {self.max_seq_len}")
-            self._decoder.allocate()
-            self._run_shapes(
-                report, Phase.COMPILING, "read" if cache and cache.warm else "compiled"
-            )
-            self._run_shapes(report, Phase.WARMING_UP, "run again")
-            self._verify()
-        except BaseException:  # whatever it was: such graphs are not for the next life
-            if cache is not None:
-                cache.failed()
-            raise
-        if cache is not None:
-            cache.succeeded()
+        name = self._cache_name()
+        if runtime.is_fresh():
+            with CompileCache(self._cache_root, name) as cache:
+                self._load(report, cache.folder, "read" if cache.warm else "compiled")
             runtime.stop_caching()
+        else:  # MindSpore can no longer be told where its cache is
+            self._load(report, None, "compiled")
         report(Phase.WARMING_UP, 1.0, "verified")
 
-    def _open_cache(self) -> CompileCache | None:
+    def _load(self, report: Report, cache: Path | None, done: str) -> None:
+        self._ms = runtime.prepare(self._device_target, self._threads, cache)
+        self._load_weights(report)
+        report(Phase.ALLOCATING_CACHE, 0.0, f"{self.slots} slots of {self.max_seq_len}")
+        self._decoder.allocate()
+        self._run_shapes(report, Phase.COMPILING, done)
+        self._run_shapes(report, Phase.WARMING_UP, "run again")
+        self._verify()
+
+    def _cache_name(self) -> str:
+        graph = Path(__file__).with_name("graph.py")
         parts = {
             "weights": self._snapshot.manifest.digest,
             "slots": self.slots,
@@ -101,9 +99,9 @@ class LlmEngine:
             "mindspore": runtime.version(),
             "device": self._device_target,
             "machine": platform.machine(),
-            "code": hashlib.sha256(Path(__file__).with_name("graph.py").read_bytes()).hexdigest(),
+            "code": hashlib.sha256(graph.read_bytes()).hexdigest(),
         }
-        return CompileCache(self._cache_root, key(parts)) if runtime.is_fresh() else None
+        return key(parts)
 
     def _load_weights(self, report: Report) -> None:
         read = 0
@@ -121,7 +119,7 @@ class LlmEngine:
         self._decoder = graph.Decoder(weights.shape, self.slots, self.max_seq_len, dtype)
         self._decoder.fill(weights)
         self._decoder.set_train(False)
-        self._vocab = weights.shape.vocab
+        self.vocab = weights.shape.vocab
 
     def _run_shapes(self, report: Report, phase: Phase, done: str) -> None:
         for count, shape in enumerate(self._shapes):
@@ -138,7 +136,7 @@ class LlmEngine:
     def _verify(self) -> None:
         """Raises: LoadFailed unless the model answers, and decodes as it prefills."""
         slot = self.slots - 1
-        ids = [i % self._vocab for i in range(self.chunk_max // 2)]
+        ids = [i % self.vocab for i in range(self.chunk_max // 2)]
         logits = self.prefill(slot, ids, 0)
         for _ in range(min(VERIFY_TOKENS, self.max_seq_len - len(ids))):
             _expect_finite(logits)
