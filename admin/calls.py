@@ -20,7 +20,6 @@ from admin.views import Document
 from gateway.control import Problem
 
 TIMEOUT_S: Final = 60.0  # four keep-alive comments of an event stream; a wait=1 is seconds
-ANSWER_MAX_BYTES: Final = 256 << 20  # every lease of 64 full workers, four times
 
 
 class Unanswered(Exception):
@@ -61,7 +60,7 @@ class _OverUnixSocket(http.client.HTTPConnection):
 class Calls:
     """JSON in and out of one address; one connection a call, so none can have gone stale."""
 
-    def __init__(self, address: str, timeout_s: float) -> None:
+    def __init__(self, address: str, timeout_s: float = TIMEOUT_S) -> None:
         self._address = address
         self._timeout_s = timeout_s
 
@@ -133,7 +132,7 @@ class Calls:
         Raises: Unanswered with the gateway's own sentence when it refused.
         """
         try:
-            document = orjson.loads(answer.read(ANSWER_MAX_BYTES))
+            document = orjson.loads(answer.read())
         except orjson.JSONDecodeError:
             document = None
         except (OSError, http.client.HTTPException) as exc:

@@ -6,7 +6,7 @@ nothing else, when the gateway refuses or is not there.
 """
 
 import http.client
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -80,7 +80,7 @@ class Reads:
         answer = self._calls.call("POST", "/config/check", {"text": text})
         return tuple(views.read(Problem, one) for one in answer["problems"])
 
-    def events(self, after: int | None, follow: bool) -> Iterator[Event]:
+    def events(self, after: int | None, follow: bool) -> Generator[Event, None, None]:
         """Events as they come; the end of the iterator is the end of the stream.
 
         Raises: Unanswered also in the middle, when the gateway goes away.
