@@ -101,6 +101,8 @@ REFUSALS: Final = _rows(
     ),
     Refusal("target_too_long", 21, 414, "URI Too Long", _INVALID, "", "fix it"),
     Refusal("leases_full", 22, 503, "Service Unavailable", _SERVER, "", "retry"),
+    # Never sent: how a request counts whose client left before an instance was picked.
+    Refusal("client_gone", 23, 499, "Client Closed Request", _INVALID, "", "retry"),
 )
 
 REFUSALS_MAX: Final = 32  # cells kept for them in the segment

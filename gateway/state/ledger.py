@@ -14,6 +14,7 @@ from gateway.errors import Refusal
 from gateway.records import Outcome, Stage
 from gateway.state.shared import (
     ACCEPTED,
+    ANSWERED,
     ATTEMPTS,
     BEAT_NS,
     CLIENT_ID_BYTES,
@@ -192,6 +193,14 @@ class Ledger:
         """Leases on the slot over all workers."""
         return self._segment.in_flight(slot)
 
+    def lease_bytes(self, lease: int) -> int:
+        """Bytes that the lease's instance has sent so far."""
+        return self.cells[self._leases + lease * LEASE_CELLS + LEASE_BYTES]
+
+    def waiting_for(self, section: int) -> int:
+        """Requests of the model that wait for room, over all workers."""
+        return self._segment.waiting(section)
+
     # -- requests, which may take several leases or none
 
     def ended(self, slot: int, outcome: Outcome) -> None:
@@ -200,6 +209,10 @@ class Ledger:
 
     def refused(self, section: int, refusal: Refusal) -> None:
         self.cells[self._segment.section_base(self._row, section) + REFUSED + refusal.cell] += 1
+
+    def answered(self) -> None:
+        """A client's request was answered from the table itself."""
+        self.cells[self._head + ANSWERED] += 1
 
     def replayed(self, section: int, served: bool) -> None:
         """A request that had been sent again is over."""

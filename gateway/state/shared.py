@@ -35,6 +35,7 @@ CONNECTIONS: Final = 3  # client connections it holds
 CONNECTIONS_ACCEPTED: Final = 4
 POOLED: Final = 5  # idle instance connections it holds
 BODIES_BYTES: Final = 6  # of request bodies held to read `model`
+ANSWERED: Final = 7  # requests answered from the table itself: GET /v1/models
 HEAD_CELLS: Final = 16
 
 # --- histograms: log-linear, in microseconds, eight steps to the octave (12.5 %) ---

@@ -118,6 +118,12 @@ class RequestHead:
         self.host = self.request_id = self.model = self.version = b""
         self.session = self.forwarded_for = b""
 
+    def forget(self) -> None:
+        """Stand for a head that could not be read: nothing is known, and nothing follows."""
+        self.start = _NO_LINE
+        self._clear()
+        self.keep_alive = False
+
     def read(self, head: bytes) -> None:
         """Fill this from a head, without the empty line that ended it.
 

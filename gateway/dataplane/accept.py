@@ -1,0 +1,442 @@
+"""A connection to a client: reads requests, one at a time and in order, and hands them on.
+
+Floor 3, I/O.   Flow: [accept] -> parse -> match -> pick -> relay
+Between a request's last byte and its answer, further input is kept up to the size of a head, so
+that a client that leaves is noticed at once; beyond that, reading stops. After an answer that came
+before the whole request, input is read and dropped for a moment: closing at once would reset the
+connection, and the client would lose the very answer (RFC 9112 section 9.6).
+"""
+
+import logging
+import re
+import socket
+import struct
+from typing import Any, Final
+
+from gateway.dataplane.caller import Caller
+from gateway.dataplane.dial import no_delay
+from gateway.dataplane.plane import Plane
+from gateway.dataplane.relay import Exchange
+from gateway.dataplane.stages import DIALLING, UNPLACED
+from gateway.errors import BadFraming, GatewayError
+from gateway.records import Policy
+from gateway.routing.compiled import CompiledTable, key_hash, models_answer
+from gateway.routing.match import (
+    BY_BODY,
+    LISTING,
+    check_method,
+    generates,
+    listed,
+    locate,
+    prompt_prefix,
+    read_model,
+    route_named,
+    routed,
+)
+from gateway.routing.pick import NO_KEY
+from gateway.wire.bodies import BodyReader
+from gateway.wire.compose import CLOSE, GO_ON, KEEP, framing_line, own_answer, refusal
+from gateway.wire.heads import RequestHead
+
+log = logging.getLogger(__name__)
+
+NS: Final = 1_000_000_000
+LINGER_NS: Final = 2 * NS  # a round trip and a slow client's next write; nginx waits 5 s
+EMPTY_LINES: Final = re.compile(rb"(?:\r\n)+")
+RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: closing sends RST
+
+# What is being read.
+HEAD: Final = 0
+HELD_BODY: Final = 1  # its JSON names the model
+STREAMED_BODY: Final = 2
+NOTHING: Final = 3  # the whole request is here
+REST: Final = 4  # dropped: the connection is ending
+OVER: Final = 5
+
+
+class ClientConnection(Caller):
+    """`reading`: one of the states above. `deadline_ns`: when the sweep ends it, 0 for never."""
+
+    __slots__ = (
+        "_body",
+        "_body_max",
+        "_finishing",
+        "_moved",
+        "_owes_go_on",
+        "_pending",
+        "_plane",
+        "_pumping",
+        "_quiet_since_ns",
+        "_read_held",
+        "_searched",
+        "deadline_ns",
+        "exchange",
+        "head",
+        "reading",
+    )
+
+    def __init__(self, plane: Plane) -> None:
+        super().__init__()
+        self._plane = plane
+        self.head = RequestHead(plane.request_memo, plane.request_starts)
+        self.exchange = Exchange(plane, self, self.head)
+        self._body = BodyReader()
+        self._body_max = 0
+        self.reading = HEAD
+        self.deadline_ns = self._quiet_since_ns = 0
+        self._moved = False  # body bytes have come since the last sweep
+        self._finishing = False  # the client will send nothing more
+        self._pending = b""
+        self._searched = 0  # bytes of `_pending` that hold no end of a head; 0: none has begun
+        self._pumping = self._read_held = self._owes_go_on = False
+
+    # -- what the transport tells
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        plane = self._plane
+        plane.clients[self] = None
+        plane.ledger.connected()
+        no_delay(transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = peer[0].encode() if isinstance(peer, tuple) else b"unknown"  # RFC 7239 6.2
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            reading = self.reading
+            if reading == HEAD:
+                self._pending = self._pending + data if self._pending else data
+                self._pump()
+            elif reading in (HELD_BODY, STREAMED_BODY):
+                self._moved = True
+                self._read_body(data)
+                self._pump()
+            elif reading == NOTHING:
+                self._pending += data
+                if len(self._pending) > self._plane.cell.read().bounds.head_max_bytes:
+                    self._hold_reading(True)
+        except Exception:  # a bug costs this client its connection, and nobody else anything
+            log.exception("a request broke the data plane")
+            self.transport.abort()
+
+    def eof_received(self) -> bool:
+        """A client that has sent its whole request may close its side and still listen."""
+        if self.reading == NOTHING and self._plane.cell.read().bounds.half_close == "serve":
+            self._finishing = True
+            return True
+        self._leave()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        plane = self._plane
+        plane.clients.pop(self, None)
+        plane.ledger.disconnected()
+        if plane.on_left is not None:
+            plane.on_left()
+
+    def _leave(self) -> None:
+        self.reading = OVER
+        self._pending = b""
+        self.exchange.client_gone()
+
+    def pause_writing(self) -> None:
+        self.blocked = True
+        self.exchange.download_blocked(True)
+
+    def resume_writing(self) -> None:
+        self.blocked = False
+        self.exchange.download_blocked(False)
+        self._pump()
+
+    def _hold_reading(self, held: bool) -> None:
+        if held != self._read_held and not self.transport.is_closing():
+            self._read_held = held
+            if held:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    # -- heads
+
+    def _await_head(self) -> None:
+        """Between requests."""
+        self.reading = HEAD
+        self._searched = 0
+        self._due_in(self._plane.cell.read().timeouts.client_idle_s)
+
+    def _due_in(self, limit_s: float) -> None:
+        self.deadline_ns = self._plane.clock() + int(limit_s * NS) if limit_s else 0
+
+    def _pump(self) -> None:
+        """Serve what has been read, one request after the other; never from inside itself."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self.reading == HEAD and self._pending and not self.blocked:
+                if not self._read_head():
+                    break
+        finally:
+            self._pumping = False
+
+    def _read_head(self) -> bool:
+        """Begin the request whose head stands first; False when it is not whole yet."""
+        bounds = self._plane.cell.read().bounds
+        data = self._pending
+        if data[:2] == b"\r\n":  # RFC 9112 2.2: empty lines before a request are ignored
+            self._pending = data = EMPTY_LINES.sub(b"", data, count=1)
+            self._searched = 0
+        end = data.find(b"\r\n\r\n", self._searched)
+        if end < 0 or end > bounds.head_max_bytes:
+            self._incomplete(data, bounds.head_max_bytes)
+            return False
+        self._searched = 0
+        try:
+            self.head.read(data[:end])
+            check_method(self.head.start.method)
+        except GatewayError as exc:
+            self._bad_head(exc)
+            return False
+        self._pending = data[end + 4 :]
+        self.deadline_ns = 0
+        self._begin()
+        return True
+
+    def _incomplete(self, data: bytes, head_max: int) -> None:
+        if len(data) > head_max:
+            code = "head_too_large" if b"\r\n" in data[:head_max] else "target_too_long"
+            self._bad_head(GatewayError(code, f"a request head of more than {head_max} bytes"))
+        elif data.count(b"\n") != data.count(b"\r\n"):
+            self._bad_head(BadFraming("a line of the head ends without CR", "bad_request"))
+        elif data:
+            if self._searched == 0:
+                self._due_in(self._plane.cell.read().timeouts.client_head_s)
+            self._searched = max(len(data) - 3, 1)
+
+    def _bad_head(self, error: GatewayError) -> None:
+        """There is no request to speak of, but it counts as one, and it is the last."""
+        self.head.forget()
+        self.exchange.begin()
+        self.reading = REST
+        self.exchange.refuse(error)
+
+    # -- requests
+
+    def _begin(self) -> None:
+        """A request's head is here; its body may be, in whole or in part."""
+        head, exchange = self.head, self.exchange
+        exchange.begin()
+        self._owes_go_on = head.expects
+        self.reading = STREAMED_BODY
+        try:
+            table = self._plane.cell.read()
+            where = locate(head)
+            if where == BY_BODY:
+                self._hold(table)
+                return
+            self._expect_body(table.bounds.body_max_bytes, False)
+            if where == LISTING:
+                self._list_models(table)
+                return
+            route, pin = routed(head, table, where)
+            part = self._take(self._pending)
+            if part:
+                exchange.body.keep(part)
+            key = key_hash(head.session) if head.session else NO_KEY
+            exchange.start(route, pin, key, framing_line(head, -1), generates(head))
+        except GatewayError as exc:
+            exchange.refuse(exc)
+
+    def _expect_body(self, body_max: int, collects: bool) -> None:
+        if self.head.length > body_max:
+            raise too_large(body_max)
+        self._body_max = body_max
+        self._body.begin(self.head, collects)
+
+    def _take(self, data: bytes) -> bytes:
+        """What this input brings of the body; the rest waits.
+
+        Raises: GatewayError.
+        """
+        body = self._body
+        if body.done:
+            part = b""
+        else:
+            used = body.feed(data)
+            self._pending = data[used:]
+            part = body.part
+            if body.size > self._body_max:
+                raise too_large(self._body_max)
+            if used:
+                self._owes_go_on = False
+        if body.done:
+            self.reading = NOTHING
+            self.exchange.complete = True
+        return part
+
+    def _hold(self, table: CompiledTable) -> None:
+        """The model's name is in the body: it has to be here whole."""
+        if self.head.encoded:
+            text = "a compressed body cannot be searched for its model: name it in x-model"
+            raise GatewayError("encoded_body", text)
+        self.reading = HELD_BODY
+        self._expect_body(table.bounds.route_body_max_bytes, True)
+        self._hold_part(self._pending)
+        if self.reading == HELD_BODY:
+            self.go_on()
+
+    def _hold_part(self, data: bytes) -> None:
+        exchange = self.exchange
+        part = self._take(data)
+        if part:
+            exchange.body.keep(part)
+        bounds = self._plane.cell.read().bounds
+        if self._plane.held_bytes > bounds.route_body_total_bytes:
+            text = f"more than {bounds.route_body_total_bytes} bytes of bodies are held"
+            raise GatewayError("bodies_full", text, 1)
+        if self.reading != NOTHING:
+            return
+        body = exchange.body.joined()
+        head = self.head
+        route = route_named(self._plane.cell.read(), read_model(body))
+        key = NO_KEY
+        if head.session:
+            key = key_hash(head.session)
+        elif route.policy is Policy.AFFINITY:
+            prefix = prompt_prefix(body)
+            key = key_hash(prefix) if prefix else NO_KEY
+        pin = head.version.decode("utf-8", "replace")
+        exchange.start(route, pin, key, framing_line(head, len(body)), True)
+
+    def _read_body(self, data: bytes) -> None:
+        """More of a body."""
+        try:
+            if self.reading == HELD_BODY:
+                self._hold_part(data)
+            else:
+                self.exchange.more(self._take(data))
+        except GatewayError as exc:
+            self.exchange.client_broke(exc)
+
+    def _list_models(self, table: CompiledTable) -> None:
+        self._take(self._pending)
+        model = listed(self.head)
+        body = models_answer(table, model)
+        if body is None:
+            raise GatewayError("unknown_model", f"no model named {model}", model=model)
+        self.exchange.served_here()
+        keep = self._may_keep()
+        bodyless = self.head.start.method == b"HEAD"
+        request_id, date = self.exchange.client_id, self._plane.date
+        said = self._connection_line(keep)
+        self.transport.write(own_answer(body, request_id, date, said, bodyless))
+        self.finished(keep)
+
+    # -- what the exchange asks for
+
+    def go_on(self) -> None:
+        if self._owes_go_on:
+            self._owes_go_on = False
+            self.transport.write(GO_ON)
+
+    def hold_upload(self, held: bool) -> None:
+        if self.reading == STREAMED_BODY:
+            self._hold_reading(held)
+
+    def answer(self, error: GatewayError) -> None:
+        if self.transport.is_closing():
+            return
+        keep = self._may_keep()
+        request_id, date = self.exchange.client_id, self._plane.date
+        bodyless = self.head.start.method == b"HEAD"
+        said = self._connection_line(keep)
+        self.transport.write(refusal(error, request_id, date, said, bodyless))
+        self.finished(keep)
+
+    def _may_keep(self) -> bool:
+        return self.reading == NOTHING and self.head.keep_alive and not self._plane.closing
+
+    def _connection_line(self, keep: bool) -> bytes:
+        if not keep:
+            return CLOSE
+        return KEEP if self.head.start.minor == 0 else b""
+
+    def finished(self, keep: bool) -> None:
+        if self.transport.is_closing():
+            return
+        if keep:
+            self._await_head()
+            self._hold_reading(False)
+            self._pump()
+            if self._finishing and self.reading == HEAD and not self.blocked:
+                self.transport.close()
+        elif self.reading == NOTHING:
+            self._close()
+        else:
+            self._linger()
+
+    def _close(self) -> None:
+        """What is written still goes out, unless the client takes too long to read it."""
+        self.reading = OVER
+        self._due_in(self._plane.cell.read().timeouts.client_idle_s)
+        self.transport.close()
+
+    def _linger(self) -> None:
+        """Say that we are done, and let the client finish its sentence."""
+        self.reading = REST
+        self._pending = b""
+        self.deadline_ns = self._plane.clock() + LINGER_NS
+        self._hold_reading(False)
+        self.transport.write_eof()
+
+    def cut(self, hidden: bool) -> None:
+        self.reading = OVER
+        self._pending = b""
+        self.deadline_ns = self._plane.clock() + LINGER_NS
+        if hidden:
+            sock = self.transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            self.transport.abort()
+        else:
+            self.transport.close()  # an unfinished body; what the instance sent still goes out
+
+    # -- time
+
+    def swept(self, now: int) -> None:
+        """Once a second: has a deadline passed?"""
+        if self.deadline_ns and now >= self.deadline_ns:
+            self._late()
+        elif self.reading in (HELD_BODY, STREAMED_BODY):
+            limit_s = self._plane.cell.read().timeouts.client_body_idle_s
+            stage = self.exchange.stage
+            ours = self._read_held or self._owes_go_on
+            if self.reading == STREAMED_BODY:
+                ours = ours or stage in (UNPLACED, DIALLING)
+            if self._moved or ours or not self._quiet_since_ns:
+                self._moved = False
+                self._quiet_since_ns = now
+            elif limit_s and now - self._quiet_since_ns >= limit_s * NS:
+                text = f"no byte of the body in {limit_s:g} s"
+                self.exchange.client_broke(GatewayError("request_timed_out", text))
+        else:
+            self._quiet_since_ns = 0
+
+    def _late(self) -> None:
+        if self.reading == HEAD and self._pending and not self.blocked:
+            self._bad_head(GatewayError("request_timed_out", "the head took too long"))
+        elif self.reading == HEAD:
+            self._close()
+            self.deadline_ns = self._plane.clock() + LINGER_NS
+        else:
+            self.transport.abort()
+
+    def end_if_idle(self) -> None:
+        """We are closing: a connection without a request has no reason to stay."""
+        if self.reading == HEAD and not self._pending:
+            self._close()
+
+
+def too_large(body_max: int) -> GatewayError:
+    return GatewayError("body_too_large", f"a body of more than {body_max} bytes")

@@ -1,0 +1,51 @@
+"""The part of a request's body that is in memory.
+
+Floor 2, no I/O.
+Before the request has its instance this is what came so far; afterwards it is what a replay would
+need, until it grows too large or the instance answers. `Plane.held_bytes` is the sum over all.
+"""
+
+from gateway.dataplane.plane import Plane
+
+
+class HeldBody:
+    """`whole`: the parts are everything that came so far, so the request could be sent again."""
+
+    __slots__ = ("_plane", "parts", "size", "whole")
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.whole = True
+
+    def keep(self, part: bytes) -> None:
+        self.parts.append(part)
+        self.size += len(part)
+        self._plane.held_bytes += len(part)
+
+    def let_go(self) -> None:
+        self.whole = False
+        if self.size:
+            self._plane.held_bytes -= self.size
+            self.size = 0
+            self.parts = []
+
+    def restart(self) -> None:
+        """For the next request."""
+        self.let_go()
+        self.whole = True
+
+    def is_much(self) -> bool:
+        """More than a replay is worth, or than all bodies together may take."""
+        bounds = self._plane.cell.read().bounds
+        return (
+            self.size > bounds.replay_max_bytes
+            or self._plane.held_bytes > bounds.route_body_total_bytes
+        )
+
+    def joined(self) -> bytes:
+        """All of it in one piece, which takes the place of the parts."""
+        if len(self.parts) != 1:
+            self.parts = [b"".join(self.parts)]
+        return self.parts[0]

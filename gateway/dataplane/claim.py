@@ -1,0 +1,197 @@
+"""Which instance a request holds, where it waits for one, and how all that is counted.
+
+Floor 2, no I/O.
+Owner: the exchange it is a part of. `take` reads instances and opens the lease in one step. Every
+lease that it opens is settled once; every request ends in one of `end` and `refuse`.
+"""
+
+from gateway.dataplane.plane import Plane
+from gateway.errors import GatewayError, Refusal
+from gateway.records import Outcome
+from gateway.routing.admit import may_wait, not_ready, pinned, saturated
+from gateway.routing.compiled import CompiledRoute, CompiledTarget, CompiledVersion
+from gateway.routing.pick import NO_KEY, NONE_TRIED, POLICIES, draw_version
+from gateway.state.ledger import NO_LEASE
+from gateway.state.waitroom import Key, Waiter
+
+
+class Claim:
+    """`target` is the last one it held; `lease` says whether it still does. `attempts` counts the
+    leases of this request; `tried` holds the slots that failed it."""
+
+    __slots__ = (
+        "_key",
+        "_pin",
+        "_plane",
+        "_wait_key",
+        "_waiter",
+        "_waits_since_ns",
+        "attempts",
+        "lease",
+        "route",
+        "section",
+        "target",
+        "tried",
+        "version",
+    )
+
+    route: CompiledRoute
+    version: CompiledVersion
+    target: CompiledTarget
+
+    def __init__(self, plane: Plane, waiter: Waiter) -> None:
+        self._plane = plane
+        self._waiter = waiter
+        self._wait_key: Key | None = None
+        self._waits_since_ns = 0
+        self.lease = NO_LEASE
+        self.restart()
+
+    def restart(self) -> None:
+        """For the next request."""
+        self._pin = ""
+        self._key = NO_KEY
+        self.section = 0
+        self.attempts = 0
+        self.tried: set[int] | frozenset[int] = NONE_TRIED
+
+    # -- finding an instance
+
+    def aim(self, route: CompiledRoute, pin: str, key: int) -> None:
+        """Draw the version.
+
+        Raises: GatewayError.
+        """
+        self.route = route
+        self.section = route.section
+        self._pin = pin
+        self._key = key
+        self.version = self._draw(route)
+
+    def _draw(self, route: CompiledRoute) -> CompiledVersion:
+        if self._pin:
+            return pinned(route, self._pin)
+        version = draw_version(route, self._key)
+        if version is None:
+            raise not_ready(route, "")
+        return version
+
+    def take(self, number: int, client_id: bytes, now: int, first: bool) -> bool:
+        """Open a lease on a target; False when there is no room. `first`: nobody waits before it.
+
+        Raises: GatewayError.
+        """
+        plane, route, version = self._plane, self.route, self.version
+        waiting = plane.waitroom.size and not first
+        if waiting and plane.waitroom.first((route.model, version.name)) is not None:
+            return False
+        ledger = plane.ledger
+        pick = POLICIES[route.policy]
+        target = pick(version, route.place, ledger.in_flight, plane.rng, self._key, self.tried)
+        if target is None:
+            return False
+        lease = ledger.open(target.slot, route.section, number, client_id, now)
+        if lease == NO_LEASE:
+            raise GatewayError("leases_full", "the gateway holds as many requests as it can", 1)
+        version.tally.held += 1
+        self.lease = lease
+        self.target = target
+        self.attempts += 1
+        if self._wait_key is not None:
+            self.stop_waiting(now)
+        return True
+
+    @property
+    def held(self) -> bool:
+        return self.lease != NO_LEASE
+
+    def received_bytes(self) -> int:
+        """From the instance so far, by the lease that is held."""
+        return self._plane.ledger.lease_bytes(self.lease) if self.held else 0
+
+    def avoid_target(self) -> None:
+        """The next attempt goes elsewhere."""
+        self.tried = {*self.tried, self.target.slot}
+
+    def exhausted(self) -> bool:
+        """Whether every target of the version has failed this request."""
+        return all(target.slot in self.tried for target in self.version.targets)
+
+    def read_table_again(self) -> None:
+        """Route and version as they are now; the version stays unless it may get nothing more.
+
+        Raises: GatewayError.
+        """
+        model = self.route.model
+        route = self._plane.cell.read().routes.get(model)
+        if route is None:
+            raise GatewayError("unknown_model", f"no model named {model}", model=model)
+        self.route = route
+        current = route.by_name.get(self.version.name)
+        if current is not None and (self._pin or current in route.shares):
+            self.version = current
+        else:
+            self.version = self._draw(route)
+
+    # -- waiting for one
+
+    @property
+    def waits(self) -> bool:
+        return self._wait_key is not None
+
+    def wait(self, now: int) -> None:
+        """Queue.
+
+        Raises: GatewayError when the queue is full.
+        """
+        route, version = self.route, self.version
+        if not may_wait(route, self._plane.ledger.waiting_for(route.section)):
+            raise self.no_room("and the queue is full")
+        self._wait_key = (route.model, version.name)
+        self._waits_since_ns = now
+        self._plane.waitroom.enter(self._wait_key, self._waiter)
+        self._plane.ledger.wait_began(route.section)
+
+    def stop_waiting(self, now: int) -> None:
+        key = self._wait_key
+        if key is not None:
+            self._wait_key = None
+            self._plane.waitroom.leave(key, self._waiter)
+            waited_us = (now - self._waits_since_ns) // 1000
+            self._plane.ledger.wait_ended(self.section, waited_us)
+
+    def change_queue(self) -> None:
+        """Wait behind those of another version, after a new table said so."""
+        key = (self.route.model, self.version.name)
+        if self._wait_key is not None and self._wait_key != key:
+            self._plane.waitroom.leave(self._wait_key, self._waiter)
+            self._plane.waitroom.enter(key, self._waiter)
+            self._wait_key = key
+
+    def waited_too_long(self, now: int) -> bool:
+        return now - self._waits_since_ns >= self.route.queue_timeout_ns
+
+    def no_room(self, why: str) -> GatewayError:
+        held = sum(self._plane.ledger.in_flight(target.slot) for target in self.version.targets)
+        return saturated(self.route, self.version, held, why)
+
+    # -- counting
+
+    def settle(self, outcome: Outcome, now: int, sent_bytes: int) -> None:
+        """The attempt is over."""
+        lease = self.lease
+        self.lease = NO_LEASE
+        self.version.tally.held -= 1
+        self._plane.ledger.settle(lease, outcome, now, sent_bytes)
+
+    def end(self, outcome: Outcome) -> None:
+        """The request is over; its last attempt was on `target`."""
+        self._plane.ledger.ended(self.target.slot, outcome)
+        if self.attempts > 1:
+            self._plane.ledger.replayed(self.section, outcome is Outcome.SERVED)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """The request is over without an instance that worked on it."""
+        self._plane.ledger.refused(self.section, refusal)
+        if self.attempts > 1:
+            self._plane.ledger.replayed(self.section, False)

@@ -1,0 +1,279 @@
+"""A connection to an instance: finds the end of each response and passes the bytes on.
+
+Floor 3, I/O.   Flow: dial -> [instance] -> relay
+Every read of the socket is one call to the listener, so a token is never held back. What comes
+while nobody listens, or after the end of a response, costs the connection: the next client would
+get it (RFC 9112 section 11.2).
+"""
+
+from typing import Any, Final
+
+from gateway.dataplane.plane import Plane
+from gateway.errors import BadFraming
+from gateway.wire.chunks import ChunkReader
+from gateway.wire.framing import CHUNKED, COUNTED, NOTHING, UNTIL_CLOSE, response_framing
+from gateway.wire.heads import ResponseHead
+
+_HEAD: Final = -1  # instead of a framing: the head is being read
+HEAD_END: Final = b"\r\n\r\n"
+
+
+class Listener:
+    """Who sent a request and is told of its response; methods are called in this order."""
+
+    __slots__ = ()
+
+    def interim(self, head: ResponseHead) -> None:
+        """A 1xx other than 101."""
+        raise NotImplementedError
+
+    def answered(self, head: ResponseHead, framing: int) -> bool:
+        """The final head; True to be given content without its transfer coding too."""
+        raise NotImplementedError
+
+    def passed(self, raw: bytes, content: list[bytes] | None) -> None:
+        """Body bytes as received (none with a bare head); content None: they are content."""
+        raise NotImplementedError
+
+    def ended(self, content_bytes: int, owes_end: bool) -> None:
+        """The response is complete. `owes_end`: write CRLF in place of dropped trailers."""
+        raise NotImplementedError
+
+    def broken(self, why: str) -> None:
+        """What came is no response."""
+        raise NotImplementedError
+
+    def lost(self) -> None:
+        """The connection ended before the response did."""
+        raise NotImplementedError
+
+    def upload_blocked(self, blocked: bool) -> None:
+        """The instance does not read (or reads again) what is written to it."""
+        raise NotImplementedError
+
+
+class InstanceConnection:
+    """`used`: it has carried a response before, so the instance may be closing it right now."""
+
+    __slots__ = (
+        "_asked_head",
+        "_chunks",
+        "_content_bytes",
+        "_framing",
+        "_head",
+        "_left",
+        "_paused",
+        "_pending",
+        "_plane",
+        "_reusable",
+        "listener",
+        "port",
+        "slot",
+        "transport",
+        "used",
+    )
+
+    def __init__(self, plane: Plane, slot: int) -> None:
+        self._plane = plane
+        self.slot = slot
+        self.transport: Any = None
+        self.listener: Listener | None = None
+        self.port = 0
+        self.used = False
+        self._head = ResponseHead(plane.response_memo, plane.response_starts)
+        self._chunks: ChunkReader | None = None
+        self._pending = b""
+        self._framing = _HEAD
+        self._left = 0
+        self._content_bytes = 0
+        self._asked_head = self._paused = False
+        self._reusable = True
+
+    # -- what the relay does with it
+
+    def take(self, listener: Listener, asked_head: bool) -> None:
+        """Carry this listener's exchange from now on."""
+        self.listener = listener
+        self._asked_head = asked_head
+        self._framing = _HEAD
+        self._content_bytes = 0
+
+    def release(self, request_complete: bool) -> None:
+        """The exchange is over: keep the connection if both directions are complete."""
+        self.listener = None
+        self._pause(False)
+        plane = self._plane
+        table = plane.cell.table
+        if (
+            self._reusable
+            and request_complete
+            and not self.transport.is_closing()
+            and table is not None
+            and self.slot in table.owners
+            and not plane.closing
+            and plane.pool.checkin(self.slot, self, plane.clock())
+        ):
+            self.used = True
+            return
+        if request_complete:
+            self.transport.close()
+        else:
+            self.transport.abort()
+
+    def abandon(self) -> None:
+        """The exchange failed or was given up: the instance sees it at once."""
+        self.listener = None
+        if self.transport is not None:
+            self.transport.abort()
+
+    def pause(self, paused: bool) -> None:
+        """The client does not read (or reads again): neither do we."""
+        if self.listener is not None:
+            self._pause(paused)
+
+    def _pause(self, paused: bool) -> None:
+        if paused != self._paused and not self.transport.is_closing():
+            self._paused = paused
+            if paused:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    # -- what the transport tells
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.port = transport.get_extra_info("sockname")[1]
+
+    def data_received(self, data: bytes) -> None:
+        listener = self.listener
+        if listener is None:  # nobody asked
+            self._plane.pool.drop(self.slot, self)
+            self.transport.abort()
+            return
+        framing = self._framing
+        if framing == _HEAD:
+            self._read_head(listener, data)
+        else:
+            self._read_body(listener, data)
+
+    def _read_head(self, listener: Listener, data: bytes) -> None:
+        searched = 0
+        if self._pending:
+            searched = max(len(self._pending) - 3, 0)
+            data = self._pending + data
+            self._pending = b""
+        table = self._plane.cell.table
+        head_max = table.bounds.head_max_bytes if table is not None else 0
+        while True:
+            end = data.find(HEAD_END, searched)
+            if end < 0 or end > head_max:
+                if len(data) > head_max:
+                    listener.broken(f"a response head of more than {head_max} bytes")
+                elif data.count(b"\n") != data.count(b"\r\n"):
+                    listener.broken("a line of the response head ends without CR")
+                else:
+                    self._pending = data
+                return
+            try:
+                self._head.read(data[:end])
+            except BadFraming as exc:
+                listener.broken(exc.message)
+                return
+            data = data[end + 4 :]
+            status = self._head.status
+            if status >= 200:
+                break
+            if status == 101:
+                listener.broken("a switch of protocols that nobody asked for")
+                return
+            listener.interim(self._head)
+            searched = 0
+            if not data:
+                return
+        self._begin_body(listener, data)
+
+    def _begin_body(self, listener: Listener, data: bytes) -> None:
+        head = self._head
+        self._framing = framing = response_framing(head, self._asked_head)
+        self._reusable = head.keep_alive and framing != UNTIL_CLOSE
+        wants_content = listener.answered(head, framing)
+        if self.listener is not listener:  # it took the answer for a refusal and left
+            return
+        if framing == CHUNKED:
+            self._chunks = ChunkReader(wants_content)
+        else:
+            self._left = head.length
+        if data or framing == NOTHING:
+            self._read_body(listener, data)
+        else:
+            listener.passed(b"", None)
+
+    def _read_body(self, listener: Listener, data: bytes) -> None:
+        framing = self._framing
+        if framing == COUNTED:
+            if len(data) > self._left:
+                data = data[: self._left]
+                self._reusable = False
+            self._left -= len(data)
+            self._content_bytes += len(data)
+            listener.passed(data, None)
+            if self._left == 0:
+                listener.ended(self._content_bytes, False)
+        elif framing == CHUNKED:
+            self._read_chunks(listener, data)
+        elif framing == UNTIL_CLOSE:
+            self._content_bytes += len(data)
+            listener.passed(data, None)
+        else:
+            if data:
+                self._reusable = False
+            listener.passed(b"", None)
+            listener.ended(0, False)
+
+    def _read_chunks(self, listener: Listener, data: bytes) -> None:
+        chunks = self._chunks
+        assert chunks is not None
+        try:
+            used = chunks.feed(data)
+        except BadFraming as exc:
+            listener.broken(exc.message)
+            return
+        content = chunks.payload
+        if content is not None:
+            chunks.payload = []
+        if used < len(data):
+            self._reusable = False
+        listener.passed(data if chunks.kept == len(data) else data[: chunks.kept], content)
+        if chunks.done:
+            self._chunks = None
+            listener.ended(chunks.size, chunks.owes_end)
+
+    def eof_received(self) -> bool:
+        """Decided here, not in connection_lost: that waits until all is written."""
+        self._gone(True)
+        self.transport.abort()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone(False)
+
+    def _gone(self, in_order: bool) -> None:
+        listener = self.listener
+        self.listener = None
+        self._reusable = False
+        self._plane.pool.drop(self.slot, self)
+        if listener is None:
+            return
+        if self._framing == UNTIL_CLOSE and in_order:
+            listener.ended(self._content_bytes, False)
+        else:
+            listener.lost()
+
+    def pause_writing(self) -> None:
+        if self.listener is not None:
+            self.listener.upload_blocked(True)
+
+    def resume_writing(self) -> None:
+        if self.listener is not None:
+            self.listener.upload_blocked(False)

@@ -1,0 +1,94 @@
+"""What all connections of one worker share.
+
+Floor 3, no I/O of its own.
+Owner: the worker's event loop. `clock` is the one clock of this plane (CLOCK_MONOTONIC in
+nanoseconds, as in the segment): deadlines are numbers of it, compared once a second by the sweep.
+"""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from gateway.messages import Suspected
+from gateway.state.budget import Budget
+from gateway.state.cell import Cell
+from gateway.state.ledger import Ledger
+from gateway.state.pool import Pool
+from gateway.state.waitroom import Waitroom
+from gateway.wire.compose import date_line
+from gateway.wire.heads import RequestLine
+from gateway.wire.lines import REQUEST_NAMES, RESPONSE_NAMES, LineMemo
+
+NUMBER_BITS: Final = 32  # requests of one worker's life, before its number's random part moves
+
+
+class Plane:
+    """`closing`: answers say so, nothing new is accepted. `held_bytes`: bodies kept in memory."""
+
+    __slots__ = (
+        "_number",
+        "budget",
+        "cell",
+        "clients",
+        "clock",
+        "closing",
+        "date",
+        "dials",
+        "held_bytes",
+        "ledger",
+        "loop",
+        "on_left",
+        "pool",
+        "request_memo",
+        "request_starts",
+        "response_memo",
+        "response_starts",
+        "rng",
+        "suspect",
+        "trace",
+        "waitroom",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        ledger: Ledger,
+        rng: Random,
+        clock: Callable[[], int],
+        suspect: Callable[[Suspected], None],
+    ) -> None:
+        self.loop = loop
+        self.ledger = ledger
+        self.rng = rng
+        self.clock = clock
+        self.suspect = suspect
+        self.cell = Cell()
+        self.pool = Pool()
+        self.waitroom = Waitroom()
+        self.budget = Budget()
+        self.clients: dict[Any, None] = {}  # in order of arrival
+        self.dials: set[asyncio.Task[None]] = set()
+        self.request_memo = LineMemo(REQUEST_NAMES)
+        self.response_memo = LineMemo(RESPONSE_NAMES)
+        self.request_starts: dict[bytes, RequestLine] = {}
+        self.response_starts: dict[bytes, tuple[int, int, bytes]] = {}
+        self.date = date_line(0)
+        self.closing = False
+        self.held_bytes = 0
+        self.on_left: Callable[[], None] | None = None  # a client connection has ended
+        # 31 random bits above 32 counted ones: unique over workers, lives and take-overs.
+        self._number = rng.getrandbits(63 - NUMBER_BITS) << NUMBER_BITS
+        self.trace = b"%016x" % (rng.getrandbits(63) | 1)  # first half of the traces we start
+
+    def next_number(self) -> int:
+        """The gateway's id of a new request; never 0, below 2**63 (a signed cell)."""
+        self._number = number = self._number + 1
+        return number
+
+    def freed(self, slot: int) -> None:
+        """A lease on the slot was given back: whoever waits for its version may go."""
+        if self.waitroom.size and self.cell.table is not None:
+            owner = self.cell.table.owners.get(slot)
+            if owner is not None:
+                self.waitroom.wake((owner[0].model, owner[1].name))

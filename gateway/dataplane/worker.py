@@ -1,0 +1,211 @@
+"""One worker: what control says, done; what control waits for, said.
+
+Floor 3, I/O.
+Control gives tables and orders; back go acknowledgements and one-shot answers. Nothing here runs
+per request but `settled`, which is two comparisons when nobody waits. A worker accepts nothing
+until it holds a table, and goes on with its last one when control is gone.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+from typing import Final
+
+from gateway.dataplane.accept import ClientConnection
+from gateway.dataplane.link import Link
+from gateway.dataplane.listeners import Listeners
+from gateway.dataplane.plane import Plane
+from gateway.dataplane.relay import Exchange
+from gateway.dataplane.stages import SETTLED, STAGE_NAMES
+from gateway.dataplane.sweep import sweep
+from gateway.errors import GatewayError
+from gateway.messages import (
+    Accept,
+    Ack,
+    Close,
+    Cut,
+    Empty,
+    Hello,
+    Leave,
+    LostRequest,
+    Message,
+    Note,
+    Publish,
+    Sent,
+    TellEmpty,
+    TellSent,
+    WereCut,
+)
+from gateway.records import RouteTable
+
+log = logging.getLogger(__name__)
+
+BEAT_S: Final = 0.1  # control takes half a second without one for trouble
+SWEEP_S: Final = 1.0
+IDLE_GRACE_S: Final = 2.0  # for a kept-alive client that is just about to ask again
+LAST_WORDS_S: Final = 1.0  # for the answers of those who are cut at the end
+NS: Final = 1_000_000_000
+
+
+class Worker:
+    """Owner: the process. `finished` is set when it may exit."""
+
+    def __init__(
+        self, plane: Plane, index: int, row: int, control: str, sockets: dict[int, list[int]]
+    ) -> None:
+        self._plane = plane
+        self._index = index
+        self._row = row
+        self.link = Link(control, self._hello, self.heard)
+        self._listeners = Listeners(sockets, self._connection)
+        self.finished = asyncio.Event()
+        self._tell_sent: dict[int, list[int]] = {}  # slot: tokens of who asked
+        self._tell_empty: dict[int, list[int]] = {}
+        plane.on_left = self._left
+        plane.ledger.on_settled = self.settled
+        plane.ledger.on_sent = self.sent
+
+    async def run(self) -> None:
+        """Serve until told to close and done."""
+        self._beat()
+        self._sweep()
+        talking = asyncio.get_running_loop().create_task(self.link.keep())
+        await self.finished.wait()
+        talking.cancel()
+
+    def _connection(self) -> ClientConnection:
+        return ClientConnection(self._plane)
+
+    def _hello(self) -> Message:
+        # Tokens belong to the control that asked; a new one asks again.
+        self._tell_sent.clear()
+        self._tell_empty.clear()
+        return Hello(self._index, self._row, os.getpid(), self._plane.cell.generation)
+
+    # -- by the clock
+
+    def _beat(self) -> None:
+        plane = self._plane
+        plane.ledger.beat(plane.clock())
+        if plane.waitroom.size:  # room that another worker freed tells nobody here
+            plane.waitroom.wake_all()
+        plane.loop.call_later(BEAT_S, self._beat)
+
+    def _sweep(self) -> None:
+        sweep(self._plane, self._plane.clock())
+        self._plane.loop.call_later(SWEEP_S, self._sweep)
+
+    # -- what control says
+
+    def heard(self, message: Message) -> None:
+        match message:
+            case Publish(table):
+                self._publish(table)
+            case Note(standings):
+                self._plane.cell.note(standings)
+            case TellSent(slot, token):
+                self._tell_sent.setdefault(slot, []).append(token)
+                self.sent(slot)
+            case TellEmpty(slot, token):
+                self._tell_empty.setdefault(slot, []).append(token)
+                self.settled(slot)
+            case Cut():
+                self._cut(message)
+            case Accept(index):
+                if not self._plane.closing and self._plane.cell.generation:
+                    self._listeners.accept(index)
+            case Leave(index):
+                self._listeners.leave(index)
+            case Close(grace_s):
+                self._close(grace_s)
+            case _:
+                raise ValueError(f"{type(message).__name__} is not for workers")
+
+    def _publish(self, table: RouteTable) -> None:
+        plane = self._plane
+        first = plane.cell.table is None
+        if not plane.cell.publish(table, plane.clock()):
+            return
+        compiled = plane.cell.read()
+        plane.pool.idle_ns = int(compiled.timeouts.pool_idle_s * NS)
+        plane.ledger.serves(compiled.generation)
+        self.link.say(Ack(compiled.generation))
+        for connection in plane.pool.retain(compiled.owners):
+            connection.abandon()
+        for waiter in plane.waitroom.everyone():
+            waiter.reviewed()
+        plane.waitroom.wake_all()
+        if first and not plane.closing:
+            self._listeners.accept(self._index)
+            gc.collect()
+            gc.freeze()  # what lives as long as the process is not looked at again
+
+    def sent(self, slot: int) -> None:
+        """No lease of the slot is connecting or sending any more."""
+        if slot in self._tell_sent and self._plane.ledger.unsent(slot) == 0:
+            for token in self._tell_sent.pop(slot):
+                self.link.say(Sent(slot, token))
+
+    def settled(self, slot: int) -> None:
+        """A lease of the slot was given back."""
+        self._plane.freed(slot)
+        if slot in self._tell_empty and self._plane.ledger.held(slot) == 0:
+            for token in self._tell_empty.pop(slot):
+                self.link.say(Empty(slot, token))
+
+    def _cut(self, order: Cut) -> None:
+        slots, requests = frozenset(order.slots), frozenset(order.requests)
+        now = self._plane.clock()
+        lost: list[LostRequest] = []
+        for exchange in self._exchanges():
+            claim = exchange.claim
+            if (claim.held and claim.target.slot in slots) or exchange.number in requests:
+                lost.append(described(exchange, now))
+                exchange.cut(GatewayError("cut", "the request was ended by the operator"))
+        self.link.say(WereCut(order.token, tuple(lost)))
+
+    def _exchanges(self) -> list[Exchange]:
+        clients: list[ClientConnection] = list(self._plane.clients)
+        return [client.exchange for client in clients if client.exchange.stage != SETTLED]
+
+    # -- the end
+
+    def _close(self, grace_s: float) -> None:
+        """Stop accepting, answer what was accepted, and go."""
+        if self._plane.closing:
+            return
+        self._plane.closing = True
+        self._listeners.close()
+        loop = self._plane.loop
+        loop.call_later(min(IDLE_GRACE_S, grace_s), self._end_idle)
+        loop.call_later(grace_s, self._cut_all)
+        self._left()
+
+    def _end_idle(self) -> None:
+        for client in list(self._plane.clients):
+            client.end_if_idle()
+
+    def _cut_all(self) -> None:
+        for exchange in self._exchanges():
+            exchange.cut(GatewayError("gateway_closing", "the gateway is shutting down"))
+        self._end_idle()
+        self._plane.loop.call_later(LAST_WORDS_S, self.finished.set)
+
+    def _left(self) -> None:
+        """A client connection has ended."""
+        if self._plane.closing and not self._plane.clients:
+            self.finished.set()
+
+
+def described(exchange: Exchange, now: int) -> LostRequest:
+    """A request as its loss is reported."""
+    claim = exchange.claim
+    return LostRequest(
+        request_id=exchange.number,
+        client_request_id=exchange.client_id.decode("latin-1"),
+        slot=claim.target.slot if claim.held else -1,
+        stage=STAGE_NAMES[exchange.stage],
+        age_s=round((now - exchange.began_ns) / NS, 3),
+        bytes=claim.received_bytes(),
+    )

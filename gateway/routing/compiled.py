@@ -1,0 +1,268 @@
+"""The table as a request meets it: one dictionary lookup for the route, then references.
+
+Floor 1, pure.
+Built once per table from the frozen records. Two small things outlive a table and are handed from
+the old one to the new: a route's place in its sequence (or changing weights would start it again)
+and the counts of leases per version, which bound affinity.
+"""
+
+from bisect import bisect_right
+from hashlib import blake2b
+from typing import Final
+
+import orjson
+
+from gateway.records import Bounds, Policy, Route, RouteTable, Standing, Target, Timeouts, Version
+
+NS: Final = 1_000_000_000
+RING_POINTS: Final = 64  # per target of mean weight: shares within some 12 % (1 / sqrt(64))
+RING_POINTS_MAX: Final = 65_536  # of one version: a thousand targets at full resolution
+SLOW_START_FLOOR: Final = 0.05  # of the weight at age 0: none at all would never warm a cache
+HASHES: Final = 1 << 64
+
+
+def key_hash(key: bytes) -> int:
+    """A number below 2**64 that is the same in every worker and every life of the gateway."""
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
+
+
+class Tally:
+    """Leases that this worker holds on one version; outlives tables."""
+
+    __slots__ = ("held",)
+
+    def __init__(self) -> None:
+        self.held = 0
+
+
+class Place:
+    """Where a route is in its sequences; outlives tables. `turns`: round robin's next turns."""
+
+    __slots__ = ("position", "turns")
+
+    def __init__(self, position: float) -> None:
+        self.position = position
+        self.turns: dict[int, float] = {}  # by slot
+
+
+class CompiledTarget:
+    """A target with all that a request needs of it."""
+
+    __slots__ = (
+        "address",
+        "announces",
+        "capacity",
+        "host",
+        "instance",
+        "limit",
+        "port",
+        "ready_since_ns",
+        "slot",
+        "weight",
+    )
+
+    def __init__(self, target: Target, version: Version) -> None:
+        self.slot = target.slot
+        self.instance = target.instance
+        self.limit = target.limit
+        self.host = target.host
+        self.port = target.port
+        self.weight = target.weight
+        self.ready_since_ns = target.ready_since_ns
+        self.capacity = target.weight * target.limit
+        shown = f"[{target.host}]" if ":" in target.host else target.host
+        self.address = f"{shown}:{target.port}".encode()
+        self.announces = b"x-model-version: %s\r\nx-instance-id: %s" % (
+            version.name.encode(),
+            target.instance.encode(),
+        )
+
+
+class CompiledVersion:
+    """A version's targets, ready to draw from.
+
+    Shape: bounds[i] is the sum of the weights of targets[0..i]; `even` when all are the same.
+    `ring`: hashes ascending; ring_targets[i] owns the hashes up to ring[i].
+    """
+
+    __slots__ = (
+        "bounds",
+        "even",
+        "name",
+        "ramps_until_ns",
+        "ring",
+        "ring_targets",
+        "slow_start_ns",
+        "tally",
+        "targets",
+        "total",
+    )
+
+    def __init__(
+        self, version: Version, route: Route, tally: Tally, now_ns: int, with_ring: bool
+    ) -> None:
+        self.name = version.name
+        self.tally = tally
+        self.targets = [CompiledTarget(t, version) for t in version.targets if t.weight > 0]
+        self.slow_start_ns = int(route.slow_start_s * NS)
+        self.bounds: list[float] = []
+        self.total = 0.0
+        self.even = True
+        self.ramps_until_ns = 0
+        self.weigh(now_ns)
+        self.ring: list[int] = []
+        self.ring_targets: list[CompiledTarget] = []
+        if with_ring:
+            self._make_ring()
+
+    def weigh(self, now_ns: int) -> None:
+        """Give every target the share that its age allows (slow start)."""
+        weights: list[float] = []
+        self.ramps_until_ns = 0
+        for target in self.targets:
+            weight = target.weight
+            age = now_ns - target.ready_since_ns
+            if age < self.slow_start_ns:
+                weight *= max(age / self.slow_start_ns, SLOW_START_FLOOR)
+                until = target.ready_since_ns + self.slow_start_ns
+                self.ramps_until_ns = max(self.ramps_until_ns, until)
+            target.capacity = weight * target.limit
+            weights.append(weight)
+        total = 0.0
+        self.bounds = []
+        for weight in weights:
+            total += weight
+            self.bounds.append(total)
+        self.total = total
+        self.even = len(set(weights)) <= 1
+
+    def _make_ring(self) -> None:
+        if not self.targets:
+            return
+        weights = sum(target.weight for target in self.targets)
+        points = min(RING_POINTS * len(self.targets), RING_POINTS_MAX)
+        owned: list[tuple[int, int]] = []
+        for index, target in enumerate(self.targets):
+            share = max(1, round(points * target.weight / weights))
+            name = target.instance.encode()
+            owned += [(key_hash(b"%s %d" % (name, n)), index) for n in range(share)]
+        owned.sort()
+        self.ring = [point for point, _ in owned]
+        self.ring_targets = [self.targets[index] for _, index in owned]
+
+
+class CompiledRoute:
+    """A model's route. `shares` are the versions that weight reaches; bounds[i] is where the
+    (i + 1)th begins in [0, 1). `standings` may be replaced by a Note at any time."""
+
+    __slots__ = (
+        "bounds",
+        "by_name",
+        "known",
+        "model",
+        "pinnable",
+        "place",
+        "policy",
+        "queue_max",
+        "queue_timeout_ns",
+        "replayable",
+        "section",
+        "shares",
+        "standings",
+    )
+
+    def __init__(self, route: Route, place: Place, tallies: "Tallies", now_ns: int) -> None:
+        self.model = route.model
+        self.section = route.section
+        self.policy = route.policy
+        self.queue_max = route.queue_max
+        self.queue_timeout_ns = int(route.queue_timeout_s * NS)
+        self.replayable = route.replayable
+        self.pinnable = route.pinnable
+        self.place = place
+        self.standings: tuple[Standing, ...] = route.standings
+        self.known = frozenset(v.name for v in route.versions)
+        self.by_name: dict[str, CompiledVersion] = {}
+        self.shares: list[CompiledVersion] = []
+        weights: list[float] = []
+        with_ring = route.policy is Policy.AFFINITY
+        for version in route.versions:
+            if version.blocked:
+                continue
+            tally = tallies.setdefault((route.model, version.name), Tally())
+            compiled = CompiledVersion(version, route, tally, now_ns, with_ring)
+            if compiled.targets:
+                self.by_name[version.name] = compiled
+                if version.weight > 0:
+                    self.shares.append(compiled)
+                    weights.append(version.weight)
+        total = sum(weights)
+        self.bounds = [sum(weights[: i + 1]) / total for i in range(len(weights) - 1)]
+
+    def share_at(self, position: float) -> CompiledVersion:
+        """The version whose share of [0, 1) holds the position. There must be one."""
+        return self.shares[bisect_right(self.bounds, position)]
+
+
+Tallies = dict[tuple[str, str], Tally]
+
+
+class CompiledTable:
+    """Everything that requests are routed by; replaced whole."""
+
+    __slots__ = (
+        "bounds",
+        "default",
+        "generation",
+        "listing",
+        "owners",
+        "routes",
+        "tallies",
+        "timeouts",
+    )
+
+    def __init__(self, table: RouteTable, old: "CompiledTable | None", now_ns: int) -> None:
+        self.generation = table.generation
+        self.bounds: Bounds = table.bounds
+        self.timeouts: Timeouts = table.timeouts
+        self.tallies: Tallies = dict(old.tallies) if old is not None else {}
+        self.routes: dict[str, CompiledRoute] = {}
+        for route in table.routes:
+            before = old.routes.get(route.model) if old is not None else None
+            place = before.place if before is not None else Place(0.0)
+            self.routes[route.model] = CompiledRoute(route, place, self.tallies, now_ns)
+        self.default = self.routes.get(table.default_model)
+        # slot: who owns it. What is missing here gets no connection kept.
+        self.owners: dict[int, tuple[CompiledRoute, CompiledVersion]] = {
+            target.slot: (route, version)
+            for route in self.routes.values()
+            for version in route.by_name.values()
+            for target in version.targets
+        }
+        self.listing: dict[str, dict[str, object]] = {
+            route.model: _listed(route) for route in table.routes
+        }
+
+    def ramping(self) -> list[CompiledVersion]:
+        """Versions whose weights change with time, until they are weighed at the ramp's end."""
+        versions = (v for route in self.routes.values() for v in route.by_name.values())
+        return [version for version in versions if version.ramps_until_ns]
+
+
+def _listed(route: Route) -> dict[str, object]:
+    """A model as `GET /v1/models` shows it: OpenAI's fields, and what stands behind the name."""
+    return {
+        "id": route.model,
+        "object": "model",
+        "created": 0,  # the table does not say; clients want a number
+        "owned_by": "sluicegate",
+        "versions": {v.name: {"weight": v.weight, "ready": len(v.targets)} for v in route.versions},
+    }
+
+
+def models_answer(table: CompiledTable, model: str) -> bytes | None:
+    """The body for `GET /v1/models` (model "") or `/v1/models/{id}`; None for an unknown one."""
+    if not model:
+        return orjson.dumps({"object": "list", "data": list(table.listing.values())})
+    found = table.listing.get(model)
+    return None if found is None else orjson.dumps(found)

@@ -1,0 +1,193 @@
+"""A real worker process, with a test in the place of supervisor and control.
+
+The test holds the segment and the listening sockets, publishes tables and hears what is answered.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+from gateway.messages import Hello, LineBuffer, Message, Publish, encode
+from gateway.records import (
+    Bounds,
+    InstanceName,
+    ModelName,
+    Policy,
+    Route,
+    RouteTable,
+    Target,
+    Timeouts,
+    Version,
+    VersionName,
+)
+from gateway.state.shared import Layout, Segment, create
+
+PATIENCE_S: Final = 20.0  # for what takes milliseconds; a wait that ends here has failed
+LAYOUT: Final = Layout(rows=4, slots=16, sections=4, leases=1024)
+
+M = TypeVar("M")
+
+BOUNDS: Final = Bounds(
+    head_max_bytes=65_536,
+    body_max_bytes=1 << 30,
+    route_body_max_bytes=64 << 20,
+    route_body_total_bytes=512 << 20,
+    replay_max_bytes=1 << 20,
+    replays_max=2,
+    half_close="abort",
+)
+TIMEOUTS: Final = Timeouts(
+    connect_s=2,
+    first_byte_s=600,
+    idle_s=120,
+    total_s=0,
+    client_head_s=10,
+    client_body_idle_s=30,
+    client_idle_s=75,
+    pool_idle_s=4,
+)
+
+
+def target(slot: int, port: int, limit: int = 1000, weight: float = 1.0) -> Target:
+    name = InstanceName(f"i{slot}")
+    return Target(slot, name, f"life-{slot}", "127.0.0.1", port, weight, limit, 0)
+
+
+def version(*targets: Target, name: str = "1", weight: float = 100.0) -> Version:
+    return Version(VersionName(name), weight, False, targets)
+
+
+def route(*versions: Version, model: str = "m", **changes: Any) -> Route:
+    plain = Route(
+        model=ModelName(model),
+        section=1,
+        versions=versions,
+        standings=(),
+        policy=Policy.LEAST_LOADED,
+        queue_max=64,
+        queue_timeout_s=30,
+        replayable=False,
+        pinnable=False,
+        slow_start_s=0,
+    )
+    return replace(plain, **changes)
+
+
+def table(
+    generation: int,
+    *routes: Route,
+    default: str = "m",
+    bounds: Bounds = BOUNDS,
+    timeouts: Timeouts = TIMEOUTS,
+) -> RouteTable:
+    return RouteTable(generation, routes, ModelName(default), bounds, timeouts)
+
+
+class WorkerProcess:
+    """One worker, its sockets and its control connection. Made by `running`."""
+
+    def __init__(self, folder: Path, index: int = 0, row: int = 0) -> None:
+        self.folder = folder
+        self.index = index
+        self.row = row
+        self.segment_fd = create(LAYOUT)
+        self.segment = Segment(self.segment_fd)
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self.port: int = self.listener.getsockname()[1]
+        self.process: asyncio.subprocess.Process | None = None
+        self.heard: asyncio.Queue[Message] = asyncio.Queue()
+        self._writer: asyncio.StreamWriter | None = None
+        self._life_read, self._life_write = os.pipe()
+
+    async def start(self) -> Self:
+        path = str(self.folder / "control")
+        self._server = await asyncio.start_unix_server(self._hear, path)
+        listener = self.listener.fileno()
+        descriptors = (self.segment_fd, self._life_read, listener)
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "gateway.mains.worker", "--index", str(self.index), "--row", str(self.row)),
+            *("--control", path, "--segment-fd", str(self.segment_fd)),
+            *("--life-fd", str(self._life_read), "--listen-fds", f"{self.index}:{listener}"),
+            *("--parent", str(os.getpid()), "--log-format", "text"),
+            pass_fds=descriptors,
+        )
+        await self.hears(Hello)
+        return self
+
+    async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        lines = LineBuffer()
+        while received := await reader.read(65_536):
+            for message in lines.feed(received):
+                self.heard.put_nowait(message)
+        writer.close()
+
+    def say(self, message: Message) -> None:
+        assert self._writer is not None
+        self._writer.write(encode(message))
+
+    async def hears(self, kind: type[M]) -> M:
+        """The next message of this kind; others before it are dropped."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                message = await self.heard.get()
+                if isinstance(message, kind):
+                    return message
+
+    async def publish(self, published: RouteTable) -> None:
+        """Returns when the worker serves it."""
+        from gateway.messages import Ack
+
+        self.say(Publish(published))
+        while (await self.hears(Ack)).generation != published.generation:
+            pass
+
+    async def accepting(self) -> None:
+        """Returns when a connection is answered: accepting begins right after the first table."""
+        reader, writer = await self.connect()
+        writer.write(b"GET /v1/models HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def exited(self) -> int:
+        assert self.process is not None
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.process.wait()
+
+    async def end(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.send_signal(signal.SIGKILL)
+            await self.process.wait()
+        self._server.close()
+        if self._writer is not None:
+            self._writer.close()
+        self.listener.close()
+        for fd in (self.segment_fd, self._life_read, self._life_write):
+            os.close(fd)
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[WorkerProcess]:
+    worker = WorkerProcess(folder)
+    try:
+        yield await worker.start()
+    finally:
+        await worker.end()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

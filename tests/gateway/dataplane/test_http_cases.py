@@ -1,0 +1,33 @@
+"""The acceptance script's raw bytes against a real worker process."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.dataplane.harness import free_port, route, running, table, target, version
+
+SCRIPT = Path(__file__).parents[2] / "http_cases.py"
+
+
+@pytest.mark.live
+async def test_every_case_passes(tmp_path: Path) -> None:
+    port = free_port()
+    report = tmp_path / "report.json"
+    async with running(tmp_path) as worker:
+        await worker.publish(table(1, route(version(target(1, port)))))
+        script = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(SCRIPT), f"127.0.0.1:{worker.port}"),
+            *("--upstream-port", str(port), "--json", str(report), "--ttft", "1"),
+            stdout=asyncio.subprocess.DEVNULL,
+        )
+        await script.wait()
+        failed = [
+            f"{case['id']} ({case['level']}): {case['why']}"
+            for case in json.loads(report.read_text())
+            if case["verdict"] != "PASS"
+        ]
+        assert failed == []
+        assert worker.segment.in_flight(1) == 0
