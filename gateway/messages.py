@@ -184,6 +184,12 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
+class Spawned:
+    name: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
 class SpawnFailed:
     name: str
     reason: str
@@ -218,6 +224,7 @@ Message = (
     | Exit
     | Children
     | Exited
+    | Spawned
     | SpawnFailed
     | Signalled
 )

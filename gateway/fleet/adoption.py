@@ -1,0 +1,110 @@
+"""A new config.toml taken over: whole, or not at all.
+
+Floor 1, pure.   Flow: SettingsRead -> [plan] -> Write -> IntentKept -> [carry out]
+What the file takes away is drained, never dropped; what it adds is added without touching others;
+an operator's weights and drains stand until the file's own value changes (appendix D.19).
+"""
+
+from dataclasses import replace
+
+from gateway.config import Settings, changed, unchangeable
+from gateway.control import Denied
+from gateway.fleet import drains, launches
+from gateway.fleet.asks import Plan
+from gateway.fleet.commands import Unfollow
+from gateway.fleet.durable import overrides_change, section_change
+from gateway.fleet.events import SettingsRead
+from gateway.fleet.registry import Origin, Seen
+from gateway.fleet.slots import section_of
+from gateway.fleet.snapshot import FleetSnapshot
+from gateway.fleet.turn import Turn
+from gateway.fleet.weights import Overrides, surviving
+from gateway.store.base import Change, Remove
+
+
+def plan(fleet: FleetSnapshot, event: SettingsRead) -> Plan:
+    """What the new file changes, a sentence each.
+
+    Raises: Denied with every problem; what is in force stays.
+    """
+    if event.settings is None:
+        text = f"config.toml has {len(event.problems)} problems: what is in force stays"
+        raise Denied("invalid", text, event.problems)
+    fixed = unchangeable(fleet.settings, event.settings)
+    if fixed:
+        raise Denied("invalid", "config.toml changes what cannot change live", fixed)
+    moved = changed(fleet.settings, event.settings)
+    if not moved:
+        return Plan((), ("config.toml says what is in force already",))
+    changes: list[Change] = []
+    for model, left in _surviving(fleet, event.settings).items():
+        if left != fleet.overrides[model]:
+            changes.append(overrides_change(model, left) if left else Remove("weights", model))
+    return Plan(tuple(changes), tuple(f"{path} changed" for path in moved), unstored=True)
+
+
+def _surviving(fleet: FleetSnapshot, settings: Settings) -> dict[str, Overrides]:
+    files = {model.name: model.weights for model in settings.model}
+    return {
+        model: surviving(files.get(model, {}), overrides)
+        for model, overrides in fleet.overrides.items()
+    }
+
+
+def carry_out(turn: Turn, settings: Settings) -> None:
+    """Put the new settings in force."""
+    overrides = {model: one for model, one in _surviving(turn.fleet, settings).items() if one}
+    turn.change(settings=settings, overrides=overrides)
+    give_sections(turn)
+    _statics(turn, settings)
+    launches.adopt(turn, settings)
+    turn.routes_moved = True
+
+
+def give_sections(turn: Turn) -> None:
+    """Every model has its own cells in the segment."""
+    for model in turn.fleet.settings.model:
+        if model.name in turn.fleet.book.sections:
+            continue
+        book, section = section_of(turn.fleet.book, model.name)
+        turn.change(book=book)
+        if section:
+            turn.keep(section_change(model.name, section, turn.fleet.segment))
+
+
+def _statics(turn: Turn, settings: Settings) -> None:
+    """Instances added, changed and taken out."""
+    wanted = {row.id: row for row in settings.instance}
+    for name, seen in tuple(turn.fleet.instances.items()):
+        if seen.origin is Origin.CONFIG and name not in wanted and not seen.retired:
+            drains.retire(turn, seen)
+    for name, row in wanted.items():
+        fresh = Seen(
+            name=name,
+            model=row.model,
+            version=row.version,
+            origin=Origin.CONFIG,
+            http=row.http,
+            grpc=row.grpc,
+            weight=row.weight,
+            limit=row.limit,
+            since=turn.now,
+        )
+        old = turn.fleet.instances.get(name)
+        if old is None:
+            turn.put(fresh)
+            continue
+        if old.origin is not Origin.CONFIG:
+            text = f"{name} of config.toml is taken by one of origin {old.origin.value}"
+            turn.record("config", name, text, warn=True)
+            continue
+        if old.retired:
+            drains.restore(turn, old)
+            old = turn.fleet.instances[name]
+        same = (old.http, old.grpc, old.model, old.version)
+        if same == (row.http, row.grpc, row.model, row.version):
+            turn.put(replace(old, weight=row.weight, limit=row.limit))
+        else:  # another process behind the same name: nothing known of the old one holds
+            turn.order(Unfollow(name))
+            past = (*old.superseded, old.incarnation) if old.incarnation else old.superseded
+            turn.put(replace(fresh, intent=old.intent, superseded=past))

@@ -1,0 +1,269 @@
+"""What operators ask for: planned first, carried out once the store has it.
+
+Floor 1, pure.   Flow: Asked -> [plan] -> Write -> IntentKept -> [carry out] -> Receipt
+`plan` changes nothing and says everything: what the store must hold, and a sentence for each change
+(a dry run ends there). A refusal is a Denied. Asking for what is so already is not a change.
+"""
+
+from dataclasses import replace
+from math import isfinite
+from typing import Final, NamedTuple
+
+from gateway.config import Problem
+from gateway.control import (
+    AddInstance,
+    Ask,
+    CancelLease,
+    Denied,
+    DrainInstance,
+    Reload,
+    RemoveInstance,
+    ResetWeights,
+    SetInstanceWeight,
+    SetWeights,
+    StopInstance,
+    UndrainInstance,
+)
+from gateway.fleet import drains
+from gateway.fleet.commands import Tell
+from gateway.fleet.drain import ENDED, Drain, Phase
+from gateway.fleet.durable import OF_INSTANCE, drain_change, instance_document, overrides_change
+from gateway.fleet.registry import STATIC, Origin, Seen
+from gateway.fleet.slots import NO_SLOT
+from gateway.fleet.snapshot import FleetSnapshot, Stage, overrides_with
+from gateway.fleet.turn import Turn
+from gateway.fleet.weights import NO_OVERRIDES, Override, Overrides, override
+from gateway.messages import Cut
+from gateway.records import Intent
+from gateway.store.base import Change, Put, Remove
+
+WEIGHT_MAX: Final = 1_000_000.0  # as in config.toml
+
+
+class Plan(NamedTuple):
+    """What an ask would change."""
+
+    changes: tuple[Change, ...]
+    sentences: tuple[str, ...]
+    unstored: bool = False  # nothing for the store, and still something to do
+
+
+NOTHING: Final = ()
+
+
+def plan(fleet: FleetSnapshot, ask: Ask, now: float) -> Plan:
+    """What has to be stored, and what that changes, a sentence each.
+
+    Raises: Denied; there is nothing to be carried out.
+    """
+    match ask:
+        case SetWeights(model, weights):
+            return _plan_weights(fleet, model, weights)
+        case ResetWeights(model):
+            _model(fleet, model)
+            if not fleet.overrides.get(model):
+                return Plan(NOTHING, (f"weights of {model} are those of the file already",))
+            return Plan((Remove("weights", model),), (f"weights of {model}: back to the file",))
+        case SetInstanceWeight(name, weight):
+            return _plan_instance_weight(fleet, name, weight)
+        case DrainInstance(name, grace_s, stop, force):
+            grace = fleet.settings.drain.grace_s if grace_s is None else grace_s
+            _check_number("grace_s", grace, 86_400.0 * 7)
+            return _plan_drain(fleet, name, grace, stop, False, force, now)
+        case StopInstance(name, force):
+            grace = 0.0 if force else fleet.settings.drain.grace_s
+            return _plan_drain(fleet, name, grace, True, force, force, now)
+        case UndrainInstance(name):
+            return _plan_undrain(fleet, name)
+        case AddInstance():
+            return _plan_add(fleet, ask)
+        case RemoveInstance(name):
+            return _plan_remove(fleet, name, now)
+        case CancelLease(request):
+            return Plan(NOTHING, (f"request {request}: cut",), unstored=True)
+        case Reload():
+            raise AssertionError("a reload is planned when the file has been read")
+
+
+def carry_out(turn: Turn, ask: Ask) -> None:
+    """Change the fleet; the store has it already."""
+    fleet = turn.fleet
+    match ask:
+        case SetWeights(model, weights):
+            chosen = _overridden(fleet, model, weights)
+            turn.change(overrides={**fleet.overrides, model: chosen})
+            shares = ", ".join(f"{name} {one.weight:g}" for name, one in chosen.items())
+            turn.record("weights", model, f"weights of {model}: {shares}", weights=dict(weights))
+        case ResetWeights(model):
+            kept = {key: one for key, one in fleet.overrides.items() if key != model}
+            turn.change(overrides=kept)
+            turn.record("weights", model, f"weights of {model} are those of the file again")
+        case SetInstanceWeight(name, weight):
+            over = Override(weight, fleet.instances[name].weight)
+            turn.change(instance_overrides=overrides_with(fleet.instance_overrides, name, over))
+            turn.record("weights", name, f"weight of {name}: {weight:g}", weight=weight)
+        case DrainInstance(name, grace_s, stop, _):
+            grace = fleet.settings.drain.grace_s if grace_s is None else grace_s
+            drains.begin(turn, fleet.instances[name], grace, stop, False, "asked by an operator")
+        case StopInstance(name, force):
+            grace = 0.0 if force else fleet.settings.drain.grace_s
+            seen = fleet.instances[name]
+            drains.begin(turn, seen, grace, True, force, "stop asked by an operator")
+        case UndrainInstance(name):
+            drains.undo(turn, name)
+        case AddInstance(name):
+            turn.put(_added(ask))
+            turn.record("instance", name, f"{name} added at {ask.http}", grpc=ask.grpc)
+        case RemoveInstance(name):
+            drains.retire(turn, fleet.instances[name])
+        case CancelLease(request):
+            cut = Cut((), (int(request, 16),), drains.token(turn))
+            turn.order(*(Tell(row, cut) for row in turn.fleet.holding().values()))
+        case Reload():
+            raise AssertionError("a reload is carried out by adoption.py")
+    turn.routes_moved = True
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+
+def _model(fleet: FleetSnapshot, name: str) -> None:
+    if fleet.model(name) is None:
+        raise Denied("unknown_model", f"no model {name} in config.toml")
+
+
+def _check_number(name: str, value: float, most: float = WEIGHT_MAX) -> None:
+    if not isfinite(value) or not 0 <= value <= most:
+        problem = Problem(name, f"must be from 0 to {most:g}, not {value:g}")
+        raise Denied("invalid", str(problem), (problem,))
+
+
+def _overridden(fleet: FleetSnapshot, model: str, weights: dict[str, float]) -> Overrides:
+    found = fleet.model(model)
+    file = found.weights if found else {}
+    return override(file, fleet.overrides.get(model, NO_OVERRIDES), weights)
+
+
+def _plan_weights(fleet: FleetSnapshot, model: str, weights: dict[str, float]) -> Plan:
+    _model(fleet, model)
+    before = fleet.weights(model)
+    present = {seen.version for seen in fleet.instances.values() if seen.model == model}
+    known = before.keys() | present
+    for version, weight in weights.items():
+        _check_number(f"weights.{version}", weight)
+        if version not in known:
+            problem = Problem(f"weights.{version}", f"{model} has no version {version}")
+            raise Denied("invalid", str(problem), (problem,))
+    chosen = _overridden(fleet, model, weights)
+    old = {version: before[version].weight if version in before else 0.0 for version in chosen}
+    moved = [version for version, one in chosen.items() if one.weight != old[version]]
+    if not moved:
+        return Plan(NOTHING, (f"weights of {model} are so already",))
+    sentences = tuple(
+        f"weight of {model} version {version}: {old[version]:g} to {chosen[version].weight:g}"
+        for version in moved
+    )
+    return Plan((overrides_change(model, chosen),), sentences)
+
+
+def _plan_instance_weight(fleet: FleetSnapshot, name: str, weight: float) -> Plan:
+    seen = _instance(fleet, name)
+    _check_number("weight", weight)
+    before = fleet.weight_of(seen)
+    if before == weight:
+        return Plan(NOTHING, (f"weight of {name} is {weight:g} already",))
+    change = overrides_change(f"{OF_INSTANCE}{name}", {name: Override(weight, seen.weight)})
+    return Plan((change,), (f"weight of {name}: {before:g} to {weight:g}",))
+
+
+# --- drains --------------------------------------------------------------------------------------
+
+
+def _instance(fleet: FleetSnapshot, name: str) -> Seen:
+    if name not in fleet.instances:
+        raise Denied("unknown_instance", f"no instance {name}")
+    return fleet.instances[name]
+
+
+def _plan_drain(
+    fleet: FleetSnapshot,
+    name: str,
+    grace_s: float,
+    stop: bool,
+    reclaim: bool,
+    force: bool,
+    now: float,
+) -> Plan:
+    seen = _instance(fleet, name)
+    running = fleet.drains.get(name)
+    if running is not None and running.phase is not Phase.UNDRAINED:
+        more = (stop and not running.stop) or (reclaim and not running.reclaim)
+        if not more:
+            return Plan(NOTHING, (f"{name} is drained already: {running.phase.value}",))
+    alone = fleet.routable(seen) and not any(
+        fleet.routable(other)
+        for other in fleet.instances.values()
+        if other.model == seen.model and other.name != name
+    )
+    if alone and not force:
+        text = f"{name} is the last routable instance of {seen.model}: force it if that is meant"
+        raise Denied("last_routable", text)
+    begun = running is not None and running.phase not in ENDED
+    deadline = running.deadline if running and begun and not reclaim else now + grace_s
+    draft = Drain(name, seen.slot, 0, now, deadline, stop, reclaim, "asked by an operator")
+    then = "and stopped" if stop else "and held out"
+    sentence = f"{name} is drained for at most {deadline - now:g} s {then}"
+    return Plan((drain_change(draft, fleet.wall, now),), (sentence,))
+
+
+def _plan_undrain(fleet: FleetSnapshot, name: str) -> Plan:
+    seen, drain = _instance(fleet, name), fleet.drains.get(name)
+    launched = fleet.launches.get(name)
+    waits = launched is not None and launched.stage in {Stage.FAILED, Stage.BACKING_OFF}
+    if seen.retired:
+        raise Denied("conflict", f"{name} is not wanted any more: add it to config.toml again")
+    if drain is not None and drain.phase is Phase.STOPPING:
+        raise Denied("conflict", f"{name} is stopping: too late to give it back")
+    if seen.intent is Intent.ACTIVE and not waits:
+        return Plan(NOTHING, (f"{name} is not drained",))
+    return Plan((Remove("drains", name),), (f"{name} is given back",))
+
+
+# --- instances -----------------------------------------------------------------------------------
+
+
+def _added(ask: AddInstance) -> Seen:
+    return Seen(ask.id, ask.model, ask.version, Origin.API, http=ask.http, grpc=ask.grpc)
+
+
+def _plan_add(fleet: FleetSnapshot, ask: AddInstance) -> Plan:
+    old = fleet.instances.get(ask.id)
+    if old is not None:
+        if (old.origin, old.http, old.grpc) == (Origin.API, ask.http, ask.grpc):
+            return Plan(NOTHING, (f"{ask.id} is there already",))
+        raise Denied("conflict", f"{ask.id} is taken by an instance of origin {old.origin.value}")
+    _model(fleet, ask.model)
+    for name in ("http", "grpc"):
+        host, _, port = getattr(ask, name).rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) <= 65_535:
+            problem = Problem(name, f'must be "host:port", not "{getattr(ask, name)}"')
+            raise Denied("invalid", str(problem), (problem,))
+    document = instance_document(_added(ask))
+    return Plan((Put("instances", ask.id, document),), (f"{ask.id} is added at {ask.http}",))
+
+
+def _plan_remove(fleet: FleetSnapshot, name: str, now: float) -> Plan:
+    seen = _instance(fleet, name)
+    if seen.origin in {Origin.CONFIG, Origin.LAUNCHED}:
+        table = "[[instance]]" if seen.origin in STATIC else "replicas"
+        raise Denied("from_file", f"{name} comes from {table} in config.toml: take it out there")
+    if seen.retired:
+        return Plan(NOTHING, (f"{name} is being removed already",))
+    grace_s = fleet.settings.drain.grace_s
+    retired = replace(seen, retired=True)
+    draft = Drain(name, NO_SLOT, 0, now, now + grace_s, reason=drains.RETIRED)
+    changes = (
+        Put("instances", name, instance_document(retired)),
+        drain_change(draft, fleet.wall, now),
+    )
+    return Plan(changes, (f"{name} is drained for at most {grace_s:g} s and forgotten",))

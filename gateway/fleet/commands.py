@@ -1,0 +1,217 @@
+"""What the control plane can order: every command, as a value.
+
+Floor 0, pure.   Flow: decide -> [commands] -> effects
+Imperative. Commands of one decision are begun in order; those that have to wait overlap, and what
+comes of them is another event.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.control import Denied, Receipt
+from gateway.fleet.events import Kept
+from gateway.messages import Message
+from gateway.store.base import Change
+
+# --- to processes --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send a message to the worker on this row."""
+
+    row: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Supervise:
+    """Send an order to the supervisor."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorker:
+    index: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start an instance, with a fresh launch token; answered by LaunchOrdered."""
+
+    name: str
+    model: str
+    version: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettleRow:
+    """Settle what a dead worker's row still holds; answered by RowSettled."""
+
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoldSlot:
+    """Fold an empty slot into the retained bases; answered by SlotFolded, or not if it is held."""
+
+    slot: int
+    model: str
+    version: str
+
+
+# --- to instances --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Poll and watch the instance at this address from now on."""
+
+    name: str
+    grpc: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unfollow:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PollNow:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallDrain:
+    name: str
+    grpc: str
+    grace_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallResume:
+    name: str
+    grpc: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStop:
+    name: str
+    grpc: str
+    grace_s: float
+    force: bool
+
+
+# --- to the store, to those who wait, to people --------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Keep the changes durably, then `then` happened; otherwise WriteFailed."""
+
+    changes: Sequence[Change]
+    then: Kept
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """Read config.toml; answered by SettingsRead, which carries these along."""
+
+    ticket: int
+    why: str
+    dry_run: bool = False
+    revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadNeeds:
+    """Look up the manifests of these (model, version); answered by NeedsRead."""
+
+    pairs: frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is waited for under the ticket."""
+
+    ticket: int
+    value: "Receipt | Denied | RegisterAnswer | BeatAnswer"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterAnswer:
+    """Of the Registry to Register. `refusal`: why not (ALREADY_EXISTS); "" when it was taken."""
+
+    refusal: str
+    ttl_s: float = 0.0
+    interval_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BeatAnswer:
+    """Of the Registry to Heartbeat; `order` is the name of an Order without its prefix."""
+
+    order: str  # NONE | DRAIN | RESUME | STOP | REGISTER
+    grace_s: float
+    interval_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Something an operator wants to know: an event, and a log line."""
+
+    kind: str
+    subject: str
+    text: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    warn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """One more in a family of the tally."""
+
+    family: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class CountDrain:
+    outcome: str
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Tick at this loop time; it replaces the time asked for before."""
+
+    when: float
+
+
+Command = (
+    Tell
+    | Supervise
+    | StartWorker
+    | Launch
+    | SettleRow
+    | FoldSlot
+    | Follow
+    | Unfollow
+    | PollNow
+    | CallDrain
+    | CallResume
+    | CallStop
+    | Write
+    | ReadSettings
+    | ReadNeeds
+    | Answer
+    | Record
+    | Count
+    | CountDrain
+    | WakeAt
+)

@@ -1,0 +1,261 @@
+"""A drain: let an instance finish what it holds, for at most a grace, then hold it out or stop it.
+
+Floor 1, pure: a reducer over facts.   Flow: intent stored -> [drain] -> Drain, Stop, exit
+The order is that of DESIGN.md section 6 and each step waits for evidence, never for a clock: a
+table without the instance is acknowledged by all; no worker is still sending to it; only then does
+the instance hear of it; it is over when nobody holds anything. Only the deadline is a clock.
+`advance` may be called as often as one likes: with the same facts it has nothing to add.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from gateway.fleet.commands import CallDrain, CallStop, Command, PollNow, Supervise, Tell
+from gateway.messages import Cut, Kill, LostRequest, TellEmpty, TellSent
+
+SIGKILL: Final = 9  # signal.SIGKILL; floor 1 imports no signal module
+
+
+class Phase(Enum):
+    """How far it has come; values of the admin API."""
+
+    PUBLISHING = "publishing"  # a table without it, until every worker serves that
+    SETTLING = "settling"  # until no worker is connecting or sending to it
+    WAITING = "waiting"  # until nobody holds anything
+    CUTTING = "cutting"  # the grace is over: until every worker named what it ended
+    STOPPING = "stopping"  # until the process is gone
+    DONE = "done"
+    CUT = "cut"  # over as well, but not everything could finish
+    UNDRAINED = "undrained"
+
+
+# Which phase may follow which. UNDRAINED has a way in from everything before STOPPING: a process
+# that has been told to go cannot be given back.
+MOVES: Final[Mapping[Phase, frozenset[Phase]]] = {
+    Phase.PUBLISHING: frozenset({Phase.SETTLING, Phase.UNDRAINED}),
+    Phase.SETTLING: frozenset({Phase.WAITING, Phase.CUTTING, Phase.UNDRAINED}),
+    Phase.WAITING: frozenset(
+        {Phase.STOPPING, Phase.DONE, Phase.CUT, Phase.CUTTING, Phase.UNDRAINED}
+    ),
+    Phase.CUTTING: frozenset({Phase.STOPPING, Phase.CUT, Phase.UNDRAINED}),
+    Phase.STOPPING: frozenset({Phase.DONE, Phase.CUT}),
+    Phase.DONE: frozenset({Phase.UNDRAINED}),  # from held out; a stopped one is started anew
+    Phase.CUT: frozenset({Phase.UNDRAINED}),
+    Phase.UNDRAINED: frozenset(),
+}
+ENDED: Final = frozenset({Phase.DONE, Phase.CUT, Phase.UNDRAINED})
+
+
+class IllegalMove(Exception):
+    """A move that MOVES has no row for: a bug, never load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A request that the drain, or a worker's death during it, has ended."""
+
+    request: LostRequest
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """One drain of one incarnation (with stop) or of one id (without)."""
+
+    name: str
+    slot: int
+    token: int  # under which workers answer
+    began: float
+    deadline: float
+    stop: bool = False
+    reclaim: bool = False  # forced: no farewell, the process is killed
+    reason: str = ""
+    phase: Phase = Phase.PUBLISHING
+    generation: int = 0  # the first table without it
+    owed: frozenset[int] = frozenset()  # pids of the workers that may hold something
+    sent: frozenset[int] = frozenset()
+    emptied: frozenset[int] = frozenset()
+    cut: frozenset[int] = frozenset()
+    was_cut: bool = False
+    stop_began: float = 0.0
+    killed: bool = False
+    ended: float | None = None
+    lost: tuple[Lost, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is true of the world around a drain at this moment."""
+
+    now: float
+    served: int  # the generation that every live worker serves at least
+    live: Mapping[int, int]  # pid: row, of workers that can hold leases
+    grpc: str
+    draining: bool  # the instance has said that it drains
+    active: int  # requests that it holds, as it says itself
+    gone: bool  # its process has ended, or it said farewell
+    child: bool  # we started it: we can kill it, and see it end
+    kill_after_s: float
+
+
+Step = tuple[Drain, tuple[Command, ...]]
+
+
+def move(drain: Drain, phase: Phase, now: float) -> Drain:
+    """The drain in its next phase.
+
+    Raises: IllegalMove; nothing has changed.
+    """
+    if phase not in MOVES[drain.phase]:
+        raise IllegalMove(f"drain of {drain.name}: {drain.phase.value} to {phase.value}")
+    return replace(drain, phase=phase, ended=now if phase in ENDED else None)
+
+
+def advance(drain: Drain, facts: Facts) -> Step:
+    """The drain as far as the facts carry it, and what that calls for, in order."""
+    commands: tuple[Command, ...] = ()
+    while True:
+        after, more = _STEPS[drain.phase](drain, facts)
+        commands += more
+        if after.phase is drain.phase:
+            return after, commands
+        drain = after
+
+
+def due_at(drain: Drain, facts: Facts) -> float | None:
+    """When the clock has something to say about it."""
+    match drain.phase:
+        case Phase.SETTLING | Phase.WAITING:
+            return drain.deadline
+        case Phase.STOPPING if not drain.killed:
+            return drain.stop_began + facts.kill_after_s
+    return None
+
+
+# --- one function a phase ------------------------------------------------------------------------
+
+
+def _publishing(drain: Drain, facts: Facts) -> Step:
+    # The deadline waits here: before every worker serves the table, new leases can still open, and
+    # a worker that does not acknowledge is killed by another rule.
+    if facts.served < drain.generation:
+        return drain, ()
+    moved = replace(move(drain, Phase.SETTLING, facts.now), owed=frozenset(facts.live))
+    return moved, _tell(moved, facts, TellSent(drain.slot, drain.token))
+
+
+def _settling(drain: Drain, facts: Facts) -> Step:
+    call = _call(drain, facts)
+    if not (drain.owed & facts.live.keys()) - drain.sent:
+        tell = _tell(drain, facts, TellEmpty(drain.slot, drain.token))
+        return move(drain, Phase.WAITING, facts.now), (*call, *tell)
+    if facts.now < drain.deadline:
+        return drain, ()
+    cut, commands = _cutting_begins(drain, facts)
+    return cut, (*call, *commands)
+
+
+def _waiting(drain: Drain, facts: Facts) -> Step:
+    if not (drain.owed & facts.live.keys()) - drain.emptied:
+        if facts.gone or (facts.draining and facts.active == 0):
+            return _finish(drain, facts)
+        if facts.now >= drain.deadline:  # only clients of its own road are cut short, by itself
+            return _finish(replace(drain, was_cut=True), facts)
+        return drain, ()
+    if facts.now >= drain.deadline:
+        return _cutting_begins(drain, facts)
+    return drain, ()
+
+
+def _cutting(drain: Drain, facts: Facts) -> Step:
+    if (drain.owed & facts.live.keys()) - drain.cut:
+        return drain, ()
+    return _finish(drain, facts)
+
+
+def _stopping(drain: Drain, facts: Facts) -> Step:
+    end = Phase.CUT if drain.was_cut else Phase.DONE
+    if facts.gone:
+        return move(drain, end, facts.now), ()
+    late = facts.now >= drain.stop_began + facts.kill_after_s
+    if not late and not drain.reclaim:
+        return drain, ()
+    if not facts.child:  # nothing of ours to kill: it has been told, and is sent nothing
+        return move(drain, end, facts.now), ()
+    if drain.killed:
+        return drain, ()
+    return replace(drain, killed=True), (Supervise(Kill(f"instance.{drain.name}", SIGKILL)),)
+
+
+def _over(drain: Drain, facts: Facts) -> Step:
+    return drain, ()
+
+
+_STEPS: Final = {
+    Phase.PUBLISHING: _publishing,
+    Phase.SETTLING: _settling,
+    Phase.WAITING: _waiting,
+    Phase.CUTTING: _cutting,
+    Phase.STOPPING: _stopping,
+    Phase.DONE: _over,
+    Phase.CUT: _over,
+    Phase.UNDRAINED: _over,
+}
+
+
+def _cutting_begins(drain: Drain, facts: Facts) -> Step:
+    cutting = replace(move(drain, Phase.CUTTING, facts.now), was_cut=True)
+    return cutting, _tell(cutting, facts, Cut((drain.slot,), (), drain.token))
+
+
+def _finish(drain: Drain, facts: Facts) -> Step:
+    if not drain.stop:
+        return move(drain, Phase.CUT if drain.was_cut else Phase.DONE, facts.now), ()
+    stopping = replace(move(drain, Phase.STOPPING, facts.now), stop_began=facts.now)
+    if drain.reclaim or facts.gone:
+        return stopping, ()
+    return stopping, (CallStop(drain.name, facts.grpc, facts.kill_after_s, drain.was_cut),)
+
+
+def _call(drain: Drain, facts: Facts) -> tuple[Command, ...]:
+    if drain.reclaim or facts.gone or not facts.grpc:
+        return ()
+    grace_s = max(0.0, drain.deadline - facts.now)
+    return (CallDrain(drain.name, facts.grpc, grace_s, drain.reason),)
+
+
+def _tell(drain: Drain, facts: Facts, message: TellSent | TellEmpty | Cut) -> tuple[Command, ...]:
+    return tuple(Tell(row, message) for pid, row in facts.live.items() if pid in drain.owed)
+
+
+def asked_again(drain: Drain) -> Drain:
+    """The drain with its questions to workers still to be put: a link that carried them broke.
+
+    The one way back in MOVES' order; every step behind it is idempotent.
+    """
+    if drain.phase not in {Phase.SETTLING, Phase.WAITING, Phase.CUTTING}:
+        return drain
+    nobody: frozenset[int] = frozenset()
+    return replace(drain, phase=Phase.PUBLISHING, owed=nobody, sent=nobody, emptied=nobody)
+
+
+# --- what workers answer -------------------------------------------------------------------------
+
+
+def said_sent(drain: Drain, pid: int) -> Drain:
+    return replace(drain, sent=drain.sent | {pid})
+
+
+def said_empty(drain: Drain, pid: int) -> Step:
+    """The last one asks the instance at once, rather than at the next poll."""
+    after = replace(drain, emptied=drain.emptied | {pid})
+    if drain.owed <= after.emptied and drain.phase is Phase.WAITING:
+        return after, (PollNow(drain.name),)
+    return after, ()
+
+
+def said_cut(drain: Drain, pid: int, lost: tuple[LostRequest, ...]) -> Drain:
+    named = tuple(Lost(one, "drain deadline") for one in lost)
+    return replace(drain, cut=drain.cut | {pid}, lost=drain.lost + named)

@@ -1,0 +1,354 @@
+"""What can happen to the control plane: every event, with the time it happened.
+
+Floor 0, pure.   Flow: shells -> [events] -> decide -> commands
+Past tense. `now` is loop time in seconds; a decision never asks for another clock. A ticket is the
+number under which a shell waits for the answer.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from gateway.config import Problem, Settings
+from gateway.control import Ask
+from gateway.fleet.status import Status
+from gateway.messages import LostRequest
+
+
+class Source(Enum):
+    """The road on which a reading came."""
+
+    POLL = auto()  # we asked
+    WATCH = auto()  # its stream
+    BEAT = auto()  # it called us
+    REPLY = auto()  # with the answer to Drain, Resume or Stop
+
+
+# --- instances -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A reading came in. `grpc` is the address that was asked; `host` the resolved HTTP host."""
+
+    name: str
+    source: Source
+    grpc: str
+    host: str
+    status: Status
+    received_bytes: int  # from this instance, by the segment
+    held: int  # leases of this gateway on it, by the segment
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class PollFailed:
+    name: str
+    grpc: str
+    reason: str
+    slow: bool  # the deadline passed, as opposed to a refusal
+    received_bytes: int
+    held: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """An instance registered itself, and waits for the answer."""
+
+    ticket: int
+    status: Status
+    token: str
+    weight: float
+    limit: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Beaten:
+    """An instance beat, and waits for the answer."""
+
+    ticket: int
+    status: Status
+    received_bytes: int
+    held: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Deregistered:
+    name: str
+    incarnation: str
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """Drain, Resume or Stop did not reach the instance."""
+
+    name: str
+    call: str
+    reason: str
+    now: float
+
+
+# --- workers -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLinked:
+    index: int
+    row: int
+    pid: int
+    generation: int  # of the table it serves; 0: none
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerUnlinked:
+    row: int
+    pid: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAcked:
+    row: int
+    generation: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSent:
+    """The worker holds no lease on the slot that is connecting or sending."""
+
+    row: int
+    token: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlotEmptied:
+    """The worker holds no lease on the slot."""
+
+    row: int
+    token: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeasesCut:
+    row: int
+    token: int
+    lost: tuple[LostRequest, ...]
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class DialFailed:
+    slot: int
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class BeatsWentStale:
+    """The rows whose beat is older than it may be now; the whole set, each time it changes."""
+
+    rows: frozenset[int]
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class RowSettled:
+    """A dead worker's row holds nothing any more; what it held is lost, by name."""
+
+    row: int
+    lost: tuple[LostRequest, ...]
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlotFolded:
+    """The slot's counters are in the retained bases, durably, and its cells are 0."""
+
+    slot: int
+    now: float
+
+
+# --- supervisor ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChildrenSeen:
+    """What the supervisor runs already: the first event of every control's life."""
+
+    pids: Mapping[str, int]
+    workers: int
+    unsettled: frozenset[int]  # rows that some process wrote and nobody settled
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChildExited:
+    name: str
+    pid: int
+    status: int | None
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChildStarted:
+    name: str
+    pid: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    name: str
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """SIGTERM or SIGINT, the count-th."""
+
+    count: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOrdered:
+    """The supervisor was told to start it; `token` is the hash of its launch token."""
+
+    name: str
+    token: str
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsRead:
+    """Device memory each snapshot needs, by its manifest. Absent: no manifest was found."""
+
+    bytes: Mapping[tuple[str, str], int]
+    now: float
+
+
+# --- operators and the store ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An operator asked for a change, and waits for the receipt."""
+
+    ticket: int
+    ask: Ask
+    dry_run: bool
+    revision: int | None  # the one it was decided on; None: whatever holds
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadAsked:
+    """SIGHUP, or the file changed."""
+
+    why: str
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsRead:
+    """The file was read for `ticket` (0: nobody waits): whole, or with its problems."""
+
+    ticket: int
+    why: str
+    dry_run: bool
+    revision: int | None
+    settings: Settings | None
+    problems: tuple[Problem, ...]
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class IntentKept:
+    """The store has the change that was asked under the ticket."""
+
+    ticket: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlotKept:
+    slot: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class FactKept:
+    """The store has something that nothing waits for."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFailed:
+    kept: "Kept"  # what did not come true
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """The time that was asked for has come."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class EffectFailed:
+    """A command broke in a way that nobody foresaw."""
+
+    command: str
+    reason: str
+    now: float
+
+
+Kept = IntentKept | SlotKept | FactKept
+
+Event = (
+    Observed
+    | PollFailed
+    | Registered
+    | Beaten
+    | Deregistered
+    | CallFailed
+    | WorkerLinked
+    | WorkerUnlinked
+    | WorkerAcked
+    | SlotSent
+    | SlotEmptied
+    | LeasesCut
+    | DialFailed
+    | BeatsWentStale
+    | RowSettled
+    | SlotFolded
+    | ChildrenSeen
+    | ChildExited
+    | ChildStarted
+    | StartFailed
+    | StopAsked
+    | LaunchOrdered
+    | NeedsRead
+    | Asked
+    | ReloadAsked
+    | SettingsRead
+    | IntentKept
+    | SlotKept
+    | FactKept
+    | WriteFailed
+    | Ticked
+    | EffectFailed
+)

@@ -1,0 +1,284 @@
+"""Instances that config.toml asks us to run: which, where, when, and again after a death.
+
+Floor 1, pure.   Flow: settings -> [launches] -> Launch -> ChildExited -> [launches]
+Ids are `<model>-<version>-<ordinal>` and stable over restarts. What runs already when a control
+process begins is adopted: never started twice, never restarted for our sake.
+"""
+
+from dataclasses import replace
+from math import inf
+from typing import Final
+
+from sluicegate.v1.states import Phase, State
+
+from gateway.config import Settings
+from gateway.fleet import drains
+from gateway.fleet.commands import Count, Launch, ReadNeeds, Supervise, Unfollow
+from gateway.fleet.events import ChildrenSeen, LaunchOrdered, NeedsRead
+from gateway.fleet.placement import Tenant, hindrance
+from gateway.fleet.registry import Origin, Seen
+from gateway.fleet.restart import ended, judge
+from gateway.fleet.snapshot import FleetSnapshot, Launched, Stage
+from gateway.fleet.turn import Turn
+from gateway.messages import Kill
+from gateway.records import Health, Intent
+
+CHILD: Final = "instance."  # prefix of the children's names
+SIGTERM: Final = 15
+SIGKILL: Final = 9
+
+
+def desired(settings: Settings) -> dict[str, Launched]:
+    """What the file asks for, in the order in which it is started."""
+    first = settings.device[0].name if settings.device else ""
+    return {
+        name: Launched(name, model.name, version, model.device or first)
+        for model in settings.model
+        for version, count in model.replicas.items()
+        for name in (f"{model.name}-{version}-{ordinal}" for ordinal in range(count))
+    }
+
+
+def pairs(settings: Settings) -> frozenset[tuple[str, str]]:
+    """The snapshots whose needs have to be known."""
+    return frozenset((one.model, one.version) for one in desired(settings).values())
+
+
+def begin(turn: Turn, event: ChildrenSeen) -> None:
+    """Adopt what runs; queue what does not."""
+    running = {
+        name.removeprefix(CHILD): pid for name, pid in event.pids.items() if name.startswith(CHILD)
+    }
+    wanted = desired(turn.fleet.settings)
+    for name, launched in wanted.items():
+        pid = running.get(name, 0)
+        stage = Stage.STARTING if pid else Stage.QUEUED
+        stopped = turn.fleet.drains.get(name)
+        if not pid and stopped is not None and stopped.stop:
+            stage = Stage.STOPPED
+        turn.put_launch(replace(launched, stage=stage, pid=pid, started_at=turn.now))
+        if pid:
+            turn.record("instance", name, f"{name} adopted, pid {pid}", pid=pid)
+        _know(turn, name)
+    for name in running.keys() - wanted.keys():  # taken out of the file while nobody looked
+        _adopt_unwanted(turn, name, running[name])
+    for name, seen in tuple(turn.fleet.instances.items()):
+        if seen.origin is Origin.LAUNCHED and name not in turn.fleet.launches:
+            turn.forget(name, "its process is gone, and config.toml does not ask for it")
+    turn.order(ReadNeeds(pairs(turn.fleet.settings)))
+
+
+def _know(turn: Turn, name: str) -> None:
+    """Show a launched instance from the moment it is asked for, not from its first word on."""
+    launched = turn.fleet.launches[name]
+    seen = turn.fleet.instances.get(name)
+    if seen is None or seen.origin is not Origin.LAUNCHED:
+        turn.put(Seen(name, launched.model, launched.version, Origin.LAUNCHED, since=turn.now))
+    elif not launched.pid:
+        _dead(turn, seen, "its process is gone")
+
+
+def _adopt_unwanted(turn: Turn, name: str, pid: int) -> None:
+    seen = turn.fleet.instances.get(name)
+    if seen is None:  # never registered, so nobody was ever sent there
+        turn.order(Supervise(Kill(f"{CHILD}{name}", SIGTERM)))
+        return
+    turn.put_launch(Launched(name, seen.model, seen.version, "", Stage.RUNNING, pid=pid))
+    drains.retire(turn, seen)
+
+
+# --- from settings -------------------------------------------------------------------------------
+
+
+def adopt(turn: Turn, settings: Settings) -> None:
+    """Replicas added and taken away by a new file; the highest ordinals go first by their names."""
+    wanted = desired(settings)
+    for name, launched in wanted.items():
+        old = turn.fleet.launches.get(name)
+        if old is None:
+            turn.put_launch(launched)
+            _know(turn, name)
+        else:
+            turn.put_launch(replace(old, device=launched.device))
+            seen = turn.fleet.instances[name]
+            if seen.retired:
+                drains.restore(turn, seen)
+    for name in turn.fleet.launches.keys() - wanted.keys():
+        seen = turn.fleet.instances[name]
+        if seen.retired:
+            continue
+        if turn.fleet.launches[name].pid:
+            drains.retire(turn, seen)
+        else:
+            turn.forget(name, drains.RETIRED)
+    turn.order(ReadNeeds(pairs(settings)))
+
+
+def needs_read(turn: Turn, event: NeedsRead) -> None:
+    turn.change(needs=event.bytes)
+
+
+# --- starting ------------------------------------------------------------------------------------
+
+
+def carry_on(turn: Turn) -> None:
+    """Start what may be started now; say of the others what they wait for."""
+    if not turn.fleet.begun or turn.fleet.closing is not None:
+        return
+    for launched in tuple(turn.fleet.launches.values()):
+        due = launched.stage is Stage.BACKING_OFF and turn.now >= launched.retry_at
+        if launched.stage is not Stage.QUEUED and not due:
+            continue
+        if turn.fleet.instances[launched.name].intent is Intent.STOP:
+            turn.put_launch(replace(launched, stage=Stage.STOPPED, reason="stopped"))
+            continue
+        waits = _hindrance(turn.fleet, launched)
+        if waits:
+            if waits != launched.reason:
+                text = f"{launched.name} {waits}"
+                turn.record("instance", launched.name, text, device=launched.device)
+            turn.put_launch(replace(launched, stage=Stage.QUEUED, reason=waits))
+            continue
+        turn.put_launch(
+            replace(launched, stage=Stage.STARTING, reason="", started_at=turn.now, pid=-1)
+        )
+        turn.order(Launch(launched.name, launched.model, launched.version, launched.device))
+
+
+def _hindrance(fleet: FleetSnapshot, launched: Launched) -> str:
+    memory = {device.name: device.memory_gb for device in fleet.settings.device}
+    if launched.device not in memory:
+        return f"waits for device {launched.device or '(none)'}: config.toml does not name it"
+    tenants = (
+        Tenant(one.name, fleet.needs.get((one.model, one.version), 0), one.loading)
+        for one in fleet.launches.values()
+        if one.device == launched.device and one.pid and one.name != launched.name
+    )
+    needs = fleet.needs.get((launched.model, launched.version), 0)
+    return hindrance(launched.device, memory[launched.device], tenants, needs)
+
+
+def ordered(turn: Turn, event: LaunchOrdered) -> None:
+    """It is being started; only who has its token may register under its name."""
+    launched = turn.fleet.launches.get(event.name)
+    seen = turn.fleet.instances.get(event.name)
+    if launched is None or seen is None:
+        return
+    seen = replace(seen, token=event.token)
+    turn.put(seen)
+    turn.keep_instance(seen)
+    text = f"{event.name} starting on {launched.device}"
+    turn.record("instance", event.name, text, device=launched.device, restarts=launched.restarts)
+
+
+# --- its state -----------------------------------------------------------------------------------
+
+
+def observed(turn: Turn, seen: Seen) -> None:
+    """READY ends the loading; so does ERROR, though the memory is free only after the exit."""
+    launched = turn.fleet.launches.get(seen.name)
+    if launched is None or not launched.pid or launched.stage is not Stage.STARTING:
+        return
+    if seen.state in {State.READY, State.DRAINING}:
+        turn.put_launch(replace(launched, stage=Stage.RUNNING))
+        turn.order(Count("loads", "ready"))
+    elif seen.state is State.ERROR:
+        turn.put_launch(replace(launched, stage=Stage.RUNNING))
+        turn.order(Count("loads", "failed"))
+
+
+def spawned(turn: Turn, name: str, pid: int) -> None:
+    launched = turn.fleet.launches.get(name)
+    if launched is not None and launched.pid:
+        turn.put_launch(replace(launched, pid=pid))
+
+
+def spawn_failed(turn: Turn, name: str, reason: str) -> None:
+    launched = turn.fleet.launches.get(name)
+    if launched is not None:
+        _after_death(turn, launched, None, f"could not be started: {reason}")
+
+
+def exited(turn: Turn, name: str, pid: int, status: int | None) -> None:
+    """Its process is gone: nothing is sent there, its device is free, and what comes next."""
+    launched = turn.fleet.launches.get(name)
+    if launched is None:
+        return
+    if launched.loading:
+        turn.order(Count("loads", "failed"))
+    seen = turn.fleet.instances[name]
+    _dead(turn, seen, f"its process ended by {ended(status)}")
+    _after_death(turn, launched, status, "")
+
+
+def _dead(turn: Turn, seen: Seen, why: str) -> None:
+    """A crash is READY to STOPPED; an ERROR keeps its reason for people to read."""
+    status = seen.status
+    if status is not None and status.state is not State.ERROR:
+        status = replace(
+            status, state=State.STOPPED, phase=Phase.RELEASING, reason=why, active_requests=0
+        )
+    opinion = replace(seen.opinion, health=Health.LOST, reason=why, stuck=False)
+    turn.order(Unfollow(seen.name))
+    # The address belongs to nobody now; forgetting it makes the next registration follow anew.
+    dead = replace(seen, status=status, opinion=opinion, since=turn.now, http="", grpc="")
+    turn.put(dead)
+
+
+def _after_death(turn: Turn, launched: Launched, status: int | None, why: str) -> None:
+    gone = replace(launched, pid=0, terminated_at=None)
+    seen = turn.fleet.instances[launched.name]
+    if seen.intent is Intent.STOP or turn.fleet.closing is not None:
+        turn.put_launch(replace(gone, stage=Stage.STOPPED, reason="stopped"))
+        turn.record("instance", launched.name, f"{launched.name} ended by {ended(status)}")
+        return
+    rules = turn.fleet.settings.launch
+    ready_for = turn.now - seen.ready_since if seen.ready_since else 0.0
+    verdict = judge(status, launched.deaths, ready_for, rules.restart_min_s, rules.restart_max_s)
+    reason = why or verdict.reason
+    failed = verdict.wait_s is None
+    retry_at = turn.now + (verdict.wait_s or 0.0)
+    turn.put_launch(
+        replace(
+            gone,
+            stage=Stage.FAILED if failed else Stage.BACKING_OFF,
+            reason=reason if failed else f"{reason}, next try in {verdict.wait_s:g} s",
+            retry_at=retry_at,
+            deaths=verdict.deaths,
+            restarts=launched.restarts + (not failed),
+        )
+    )
+    follows = "not started again" if failed else f"next try in {verdict.wait_s:g} s"
+    text = f"{launched.name} ended: {reason}" + ("" if failed else f", {follows}")
+    fields = {"status": status, "deaths": verdict.deaths, "follows": follows}
+    turn.record("instance", launched.name, text, warn=True, **fields)
+
+
+def ticked(turn: Turn) -> None:
+    """End a load that takes too long: SIGTERM, and SIGKILL if that is not heard."""
+    limit_s = turn.fleet.settings.launch.load_timeout_s
+    kill_s = turn.fleet.settings.drain.kill_after_s
+    for launched in tuple(turn.fleet.launches.values()):
+        if not launched.pid or not launched.loading or turn.now < launched.started_at + limit_s:
+            continue
+        child = f"{CHILD}{launched.name}"
+        if launched.terminated_at is None:
+            turn.put_launch(replace(launched, terminated_at=turn.now))
+            turn.order(Supervise(Kill(child, SIGTERM)))
+            text = f"{launched.name} is not READY after {limit_s:g} s and is stopped"
+            turn.record("instance", launched.name, text, warn=True)
+        elif turn.now >= launched.terminated_at + kill_s:
+            turn.order(Supervise(Kill(child, SIGKILL)))
+            turn.put_launch(replace(launched, terminated_at=inf))
+
+
+def deadlines(fleet: FleetSnapshot) -> list[float]:
+    found = []
+    for launched in fleet.launches.values():
+        if launched.stage is Stage.BACKING_OFF:
+            found.append(launched.retry_at)
+        elif launched.loading and launched.terminated_at is None:
+            found.append(launched.started_at + fleet.settings.launch.load_timeout_s)
+        elif launched.loading and launched.terminated_at is not None:
+            found.append(launched.terminated_at + fleet.settings.drain.kill_after_s)
+    return found

@@ -1,0 +1,173 @@
+"""Everything the control plane knows, as one immutable value, and the questions asked of it.
+
+Floor 1, pure.   Flow: events -> [snapshot] -> table
+The control loop holds one FleetSnapshot and replaces it; nothing else is kept anywhere. Mappings in
+it are never changed, only replaced.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+
+from gateway.config import Model, Settings
+from gateway.fleet.drain import Drain
+from gateway.fleet.events import Asked, SettingsRead
+from gateway.fleet.health import Rules
+from gateway.fleet.registry import Seen, admissible
+from gateway.fleet.slots import NO_SLOT, SlotBook
+from gateway.fleet.weights import NO_OVERRIDES, InForce, Override, Overrides, in_force
+from gateway.records import RouteTable
+
+
+class Stage(Enum):
+    """Where a launched instance stands with its launcher."""
+
+    QUEUED = "queued"  # for its device, or for memory there
+    STARTING = "starting"  # its process runs and is not READY yet
+    RUNNING = "running"
+    BACKING_OFF = "backing_off"  # until retry_at
+    FAILED = "failed"  # until somebody asks
+    STOPPED = "stopped"  # by an operator
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """An instance that config.toml asks us to run."""
+
+    name: str
+    model: str
+    version: str
+    device: str
+    stage: Stage = Stage.QUEUED
+    reason: str = ""
+    pid: int = 0  # 0: no process; -1: one whose number we have not been told
+    started_at: float = 0.0
+    retry_at: float = 0.0
+    deaths: int = 0  # in a row
+    restarts: int = 0
+    terminated_at: float | None = None  # when it was sent SIGTERM by a rule of ours
+
+    @property
+    def loading(self) -> bool:
+        return self.stage is Stage.STARTING
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker process, by its row."""
+
+    index: int
+    row: int
+    pid: int  # 0: ordered, not seen yet
+    started_at: float
+    fresh: bool = True  # started by us and not heard of: it can hold no table and no lease
+    linked: bool = False
+    sent: int = 0  # generation sent last
+    acked: int = 0
+    due_at: float | None = None  # when its silence has lasted too long
+    killed: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"worker{self.index}.{self.row}"
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The gateway's own end, step by step."""
+
+    count: int  # signals so far
+    step: str  # delay, workers, instances, over
+    due_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSnapshot:
+    settings: Settings
+    book: SlotBook
+    segment: int  # identity of the segment that the book speaks of
+    rows: int
+    instances: Mapping[str, Seen] = field(default_factory=dict)
+    overrides: Mapping[str, Overrides] = field(default_factory=dict)  # by model
+    instance_overrides: Overrides = field(default_factory=dict)
+    drains: Mapping[str, Drain] = field(default_factory=dict)
+    launches: Mapping[str, Launched] = field(default_factory=dict)
+    needs: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    load_s: Mapping[tuple[str, str], float] = field(default_factory=dict)  # measured last
+    workers: Mapping[int, Worker] = field(default_factory=dict)
+    workers_wanted: int = 0
+    settling: frozenset[int] = frozenset()  # rows of dead workers
+    worker_retry: Mapping[int, float] = field(default_factory=dict)  # index: not before
+    stale: frozenset[int] = frozenset()  # rows
+    stand_ins: Mapping[int, int] = field(default_factory=dict)  # index: row that accepts for it
+    table: RouteTable | None = None
+    generation: int = 0
+    ceiling: int = 0  # generations up to here are reserved in the store
+    revision: int = 0
+    awaited: frozenset[str] = frozenset()  # before the first table of this life (appendix D.1)
+    begun: bool = False  # the supervisor has said what runs
+    serving: bool = False
+    closing: Closing | None = None
+    asks: tuple["Asked | SettingsRead", ...] = ()  # first: being stored; others wait for it
+    tokens: int = 0  # given to workers last
+    noted_at: float = -inf  # standings sent last
+    armed: float = inf  # when the next tick comes
+    wall: float = 0.0  # wall clock at loop time 0: for what people read
+
+    def model(self, name: str) -> Model | None:
+        return next((model for model in self.settings.model if model.name == name), None)
+
+    def weight_of(self, seen: Seen) -> float:
+        """The instance's own weight, in force."""
+        override = self.instance_overrides.get(seen.name)
+        kept = override is not None and override.over == seen.weight
+        return override.weight if override is not None and kept else seen.weight
+
+    def weights(self, model: str) -> dict[str, InForce]:
+        """Of every version that the file or an operator names."""
+        found = self.model(model)
+        return in_force(found.weights if found else {}, self.overrides.get(model, NO_OVERRIDES))
+
+    def limit_of(self, seen: Seen) -> int:
+        model = self.model(seen.model)
+        return seen.limit or (model.limit if model else 1)
+
+    def admissible(self, seen: Seen) -> bool:
+        holder = self.book.holders.get(seen.slot) if seen.slot != NO_SLOT else None
+        return holder is not None and holder.kept and admissible(seen, self.weight_of(seen))
+
+    def routable(self, seen: Seen) -> bool:
+        share = self.weights(seen.model).get(seen.version)
+        return share is not None and share.weight > 0 and self.admissible(seen)
+
+    def health_rules(self) -> Rules:
+        poll = self.settings.poll
+        return Rules(
+            failures=poll.failures,
+            successes=poll.successes,
+            stuck_s=poll.stuck_s,
+            first_byte_s=self.settings.timeouts.first_byte_s,
+            recent_s=poll.interval_s * poll.failures + poll.timeout_s,
+        )
+
+    # -- workers
+
+    def holding(self) -> dict[int, int]:
+        """Pid: row, of the workers that can hold leases: those owe acknowledgements."""
+        return {one.pid: one.row for one in self.workers.values() if not one.fresh}
+
+    def served(self) -> int:
+        """The generation that every worker serves at least."""
+        acked = [one.acked for one in self.workers.values() if not one.fresh]
+        return min(acked, default=self.generation)
+
+    def slot_owner(self, slot: int) -> Seen | None:
+        """The instance whose current incarnation has the slot."""
+        holder = self.book.holders.get(slot)
+        seen = self.instances.get(holder.instance) if holder else None
+        return seen if seen is not None and seen.slot == slot else None
+
+
+def overrides_with(overrides: Mapping[str, Override], name: str, one: Override) -> Overrides:
+    return {**overrides, name: one}

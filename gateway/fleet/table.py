@@ -1,0 +1,199 @@
+"""Build the route table.
+
+Floor 1, pure.   Flow: registry -> [table] -> workers
+Only admissible instances are in it. A version without any stays, empty, so that a pin to it is a
+503 and its share falls to the others; a model without any keeps its route for the same reason: an
+absent route is a 404. Standings say why, for the bodies of 503s.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from sluicegate.v1.states import State
+
+from gateway.fleet.registry import Seen, hindrance
+from gateway.fleet.snapshot import FleetSnapshot, Launched
+from gateway.records import (
+    Bounds,
+    InstanceName,
+    ModelName,
+    Policy,
+    Route,
+    RouteTable,
+    Standing,
+    Target,
+    Timeouts,
+    Version,
+    VersionName,
+)
+
+UNKNOWN_S: Final = -1.0
+LATE_S: Final = 1.0  # an instance that is later than the last one was is expected any moment
+
+
+def target(fleet: FleetSnapshot, seen: Seen) -> Target | None:
+    """The instance as the data plane sees it; None while it is not admissible."""
+    if not fleet.admissible(seen):
+        return None
+    return Target(
+        slot=seen.slot,
+        instance=InstanceName(seen.name),
+        incarnation=seen.incarnation,
+        host=seen.host,
+        port=int(seen.http.rpartition(":")[2]),
+        weight=fleet.weight_of(seen),
+        limit=fleet.limit_of(seen),
+        ready_since_ns=int(seen.ready_since * 1_000_000_000),  # loop time is CLOCK_MONOTONIC
+    )
+
+
+def _routes(fleet: FleetSnapshot, now: float) -> tuple[Route, ...]:
+    stand = standings(fleet, now)
+    groups: dict[tuple[str, str], list[Target]] = {}
+    for seen in fleet.instances.values():
+        key = (seen.model, seen.version)
+        found = target(fleet, seen)
+        groups.setdefault(key, [])
+        if found is not None:
+            groups[key].append(found)
+    return tuple(
+        Route(
+            model=ModelName(model.name),
+            section=fleet.book.sections.get(model.name, 0),
+            versions=_versions(fleet, model.name, groups),
+            standings=stand[model.name],
+            policy=Policy(model.policy),
+            queue_max=model.queue_max,
+            queue_timeout_s=model.queue_timeout_s,
+            replayable=model.replayable,
+            pinnable=model.pinnable,
+            slow_start_s=model.slow_start_s,
+        )
+        for model in fleet.settings.model
+    )
+
+
+def _versions(
+    fleet: FleetSnapshot, model: str, groups: dict[tuple[str, str], list[Target]]
+) -> tuple[Version, ...]:
+    weights = fleet.weights(model)
+    present = (version for name, version in groups if name == model)
+    return tuple(
+        Version(
+            name=VersionName(version),
+            weight=weights[version].weight if version in weights else 0.0,
+            blocked=False,
+            targets=tuple(groups.get((model, version), ())),
+        )
+        for version in dict.fromkeys([*weights, *present])
+    )
+
+
+def build(fleet: FleetSnapshot, generation: int, now: float) -> RouteTable:
+    """The whole table.
+
+    Cost: O(instances); built only when something that it is made of has moved.
+    """
+    gateway, timeouts = fleet.settings.gateway, fleet.settings.timeouts
+    return RouteTable(
+        generation=generation,
+        routes=_routes(fleet, now),
+        default_model=ModelName(gateway.default_model),
+        bounds=Bounds(
+            head_max_bytes=gateway.head_max_bytes,
+            body_max_bytes=gateway.body_max_bytes,
+            route_body_max_bytes=gateway.route_body_max_bytes,
+            route_body_total_bytes=gateway.route_body_total_bytes,
+            replay_max_bytes=gateway.replay_max_bytes,
+            replays_max=gateway.replays_max,
+            half_close=gateway.half_close,
+        ),
+        timeouts=Timeouts(**timeouts.model_dump()),
+    )
+
+
+def same(one: RouteTable | None, other: RouteTable) -> bool:
+    """Whether both say the same, generation and standings apart."""
+    return one is not None and _content(one) == _content(other)
+
+
+def _content(table: RouteTable) -> RouteTable:
+    bare = tuple(replace(route, standings=()) for route in table.routes)
+    return replace(table, generation=0, routes=bare)
+
+
+# --- standings -----------------------------------------------------------------------------------
+
+
+def standings(fleet: FleetSnapshot, now: float) -> dict[str, tuple[Standing, ...]]:
+    """Every known instance of each model, admissible or not."""
+    found: dict[str, list[Standing]] = {model.name: [] for model in fleet.settings.model}
+    for seen in fleet.instances.values():
+        if seen.model in found:
+            found[seen.model].append(standing(fleet, seen, now))
+    return {model: tuple(many) for model, many in found.items()}
+
+
+def standing(fleet: FleetSnapshot, seen: Seen, now: float) -> Standing:
+    launched = fleet.launches.get(seen.name)
+    status = seen.status
+    dead = launched is not None and not launched.pid
+    return Standing(
+        instance=InstanceName(seen.name),
+        version=VersionName(seen.version),
+        state=status.state.name if status else "",
+        phase=launched.stage.value
+        if dead and launched
+        else (status.phase.name.lower() if status else "starting" if launched else ""),
+        progress=status.progress if status and not dead else 0.0,
+        reason=reason(fleet, seen),
+        ready_in_s=ready_in_s(fleet, seen, now),
+    )
+
+
+def reason(fleet: FleetSnapshot, seen: Seen) -> str:
+    """Why it is not routable, or what it says of itself; the launcher's word first."""
+    launched = fleet.launches.get(seen.name)
+    if launched is not None and not launched.pid and launched.reason:
+        said = seen.status.reason if seen.status and seen.state is State.ERROR else ""
+        return f"{launched.reason}: {said}" if said else launched.reason
+    blocked = hindrance(seen, fleet.weight_of(seen))
+    if blocked or seen.state is not State.READY:
+        return blocked
+    share = fleet.weights(seen.model).get(seen.version)
+    if share is None or share.weight <= 0:
+        return f"the weight of version {seen.version} is 0"
+    return seen.status.reason if seen.status else ""
+
+
+def ready_in_s(fleet: FleetSnapshot, seen: Seen, now: float) -> float:
+    """Seconds until it may be READY, from measured load times; UNKNOWN_S when nobody can say."""
+    if fleet.admissible(seen):
+        return 0.0
+    whole = _load_s(fleet, seen)
+    launched = fleet.launches.get(seen.name)
+    if launched is not None and not launched.pid:
+        wait = max(0.0, launched.retry_at - now)
+        return wait + whole if whole > 0 and _comes_back(launched) else UNKNOWN_S
+    if seen.state is not State.INITIALIZING and not (seen.status is None and launched):
+        return UNKNOWN_S
+    spent = max(0.0, now - (seen.began or (launched.started_at if launched else now)))
+    if whole > 0:
+        return max(whole - spent, LATE_S)
+    progress = seen.status.progress if seen.status else 0.0
+    if progress < 1.0:  # too early to extend the line
+        return UNKNOWN_S
+    return spent * (100.0 - progress) / progress
+
+
+def _load_s(fleet: FleetSnapshot, seen: Seen) -> float:
+    """How long its like took last time; 0: never seen."""
+    own = fleet.load_s.get((seen.model, seen.version))
+    if own is not None:
+        return own
+    kin = [s for (model, _), s in fleet.load_s.items() if model == seen.model]
+    return max(kin, default=0.0)
+
+
+def _comes_back(launched: Launched) -> bool:
+    return launched.stage.value in {"queued", "backing_off"}

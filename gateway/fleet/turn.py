@@ -1,0 +1,101 @@
+"""One decision in the making: the snapshot so far, and what it calls for.
+
+Floor 1, pure.
+Owner: one call of `decide`, which makes it and takes it apart again; nothing of it survives, so
+`decide` stays a function of the snapshot and the event.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from gateway.fleet.commands import Command, Follow, Record, Unfollow, Write
+from gateway.fleet.drain import Drain
+from gateway.fleet.durable import instance_document
+from gateway.fleet.events import FactKept
+from gateway.fleet.registry import STATIC, Seen
+from gateway.fleet.slots import leave
+from gateway.fleet.snapshot import FleetSnapshot, Launched, Worker
+from gateway.fleet.table import target
+from gateway.records import Health
+from gateway.store.base import Change, Put, Remove
+
+
+class Turn:
+    """The current snapshot, the commands so far, and whether the table may have to change."""
+
+    __slots__ = ("commands", "fleet", "now", "receipts", "routes_moved")
+
+    def __init__(self, fleet: FleetSnapshot, now: float) -> None:
+        self.fleet = fleet
+        self.now = now
+        self.commands: list[Command] = []
+        self.routes_moved = False
+        self.receipts: list[tuple[int, tuple[str, ...]]] = []  # answered once the table is out
+
+    def order(self, *commands: Command) -> None:
+        self.commands.extend(commands)
+
+    def change(self, **fields: Any) -> None:
+        self.fleet = replace(self.fleet, **fields)
+
+    def record(
+        self, kind: str, subject: str, text: str, /, *, warn: bool = False, **fields: Any
+    ) -> None:
+        self.order(Record(kind, subject, text, fields, warn))
+
+    def keep(self, *changes: Change) -> None:
+        """Write what nothing waits for."""
+        self.order(Write(changes, FactKept(self.now)))
+
+    # -- instances
+
+    def put(self, seen: Seen) -> None:
+        """The instance's record from now on; says so to the poller when its address moved."""
+        old = self.fleet.instances.get(seen.name)
+        before = target(self.fleet, old) if old else None
+        self.change(instances={**self.fleet.instances, seen.name: seen})
+        if target(self.fleet, seen) != before or old is None:
+            self.routes_moved = True
+        if seen.grpc and (old is None or old.grpc != seen.grpc):
+            self.order(Follow(seen.name, seen.grpc))
+        if old is not None and old.slot != seen.slot:
+            self.leave_slot(old.slot)
+        if seen.opinion.health is not Health.UNKNOWN:  # it has answered, or failed to
+            self.change(awaited=self.fleet.awaited - {seen.name})
+
+    def leave_slot(self, slot: int) -> None:
+        """The slot's incarnation is over: the table that follows does not name it."""
+        book = leave(self.fleet.book, slot, self.fleet.generation + 1, self.now)
+        self.change(book=book)
+
+    def keep_instance(self, seen: Seen) -> None:
+        """Write down a registration, so that the next control knows where to look."""
+        if seen.origin not in STATIC or seen.retired:
+            self.keep(Put("instances", seen.name, instance_document(seen)))
+
+    def forget(self, name: str, why: str) -> None:
+        """The instance is gone from the fleet, and from the store."""
+        seen = self.fleet.instances[name]
+        self.leave_slot(seen.slot)
+        fleet = self.fleet
+        self.change(
+            instances={key: one for key, one in fleet.instances.items() if key != name},
+            drains={key: one for key, one in fleet.drains.items() if key != name},
+            launches={key: one for key, one in fleet.launches.items() if key != name},
+            awaited=fleet.awaited - {name},
+        )
+        self.routes_moved = True
+        self.order(Unfollow(name))
+        self.keep(Remove("instances", name), Remove("drains", name))
+        self.record("instance", name, f"{name} forgotten: {why}", reason=why)
+
+    def put_launch(self, launched: Launched) -> None:
+        self.change(launches={**self.fleet.launches, launched.name: launched})
+
+    def put_drain(self, drain: Drain) -> None:
+        self.change(drains={**self.fleet.drains, drain.name: drain})
+
+    # -- workers
+
+    def put_worker(self, worker: Worker) -> None:
+        self.change(workers={**self.fleet.workers, worker.row: worker})
