@@ -1,0 +1,43 @@
+"""Every step an engine can be asked for has a compiled shape, and they are few."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.engines.llm.shapes import DecodeShape, PrefillShape, Shapes, promised
+
+
+@pytest.mark.parametrize(
+    ("length", "shapes"),
+    [
+        (1024, Shapes((32, 128), (256, 1024))),
+        (256, Shapes((32, 128), (256,))),
+        (100, Shapes((32, 100), (100,))),
+        (128, Shapes((32, 128), (128,))),
+        (16, Shapes((16,), (16,))),
+    ],
+)
+def test_the_shapes_of_a_length(length: int, shapes: Shapes) -> None:
+    assert promised(length) == shapes
+
+
+@given(st.integers(1, 5000), st.data())
+def test_every_chunk_and_every_position_has_the_smallest_shape_that_holds_it(
+    length: int, data: st.DataObject
+) -> None:
+    shapes = promised(length)
+    count = data.draw(st.integers(1, min(shapes.prefills[-1], length)))
+    position = data.draw(st.integers(0, length - 1))
+    assert shapes.prefill_for(count) == min(ids for ids in shapes.prefills if ids >= count)
+    assert shapes.window_for(position) == min(w for w in shapes.windows if w > position)
+    assert max(shapes.prefills) <= length
+
+
+def test_the_order_of_compiling_is_fixed_and_names_each_shape_once() -> None:
+    assert list(promised(1024)) == [
+        PrefillShape(32),
+        PrefillShape(128),
+        DecodeShape(256),
+        DecodeShape(1024),
+    ]
+    assert len(promised(1024)) == 4
