@@ -47,7 +47,7 @@ START_BYTES: Final = 256
 REQUEST_LINE: Final = re.compile(
     rb"(" + TOKEN + rb'{1,32}) ([!"$-~\x80-\xff]++) HTTP/1\.([01])'  # no `#`: fragments stay home
 )
-OTHER_VERSION: Final = re.compile(TOKEN + rb"+ [!-~\x80-\xff]+ HTTP/[0-9]+\.[0-9]+")
+OTHER_VERSION: Final = re.compile(TOKEN + rb"+ [!-~\x80-\xff]+ HTTP/(?!1\.[01]$)[0-9]+\.[0-9]+")
 ABSOLUTE: Final = re.compile(rb"https?://([^/?]*)([^?]*)(\?.*)?", re.IGNORECASE)
 STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: ([^\x00-\x08\n-\x1f\x7f]*+))?")
 

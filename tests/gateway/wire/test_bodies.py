@@ -1,0 +1,39 @@
+"""The reader of request bodies."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.wire.bodies import BodyReader
+from tests.gateway.wire.test_chunks import split
+from tests.gateway.wire.test_heads import read
+
+
+@given(st.binary(max_size=50), st.binary(max_size=9), st.lists(st.integers(0, 60), max_size=5))
+def test_a_counted_body_takes_its_bytes_and_no_more(
+    body: bytes, after: bytes, cuts: list[int]
+) -> None:
+    reader = BodyReader()
+    reader.begin(read(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: %d" % len(body)), False)
+    taken = left = b""
+    for piece in split(body + after, cuts):
+        used = 0 if reader.done else reader.feed(piece)
+        taken += piece[:used]
+        left += piece[used:]
+    assert (taken, left, reader.done) == (body, after, True)
+
+
+def test_a_request_without_framing_has_no_body() -> None:
+    reader = BodyReader()
+    reader.begin(read(b"GET / HTTP/1.1\r\nhost: a"), False)
+    assert reader.done
+
+
+def test_collected_chunks_are_content_and_streamed_ones_are_raw() -> None:
+    head = read(b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked")
+    raw = b"2\r\nhi\r\n0\r\nX: 1\r\n\r\n"
+    reader = BodyReader()
+    reader.begin(head, True)
+    assert (reader.feed(raw), reader.part, reader.size) == (len(raw), b"hi", 2)
+    reader.begin(head, False)
+    assert reader.feed(raw) == len(raw)
+    assert reader.part == b"2\r\nhi\r\n0\r\n\r\n"
