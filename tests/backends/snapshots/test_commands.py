@@ -117,6 +117,11 @@ def test_list_shows_each_version_on_one_line() -> None:
     assert [row["version"] for row in _json("list")] == ["1", "2"]
 
 
+def test_list_never_wraps_a_name_in_a_pipe() -> None:
+    _import(version="v" * 100)
+    assert _run("list").stdout.splitlines()[1].split()[1] == "v" * 100
+
+
 def test_list_of_nothing_is_not_a_failure() -> None:
     done = _run("list")
     assert (done.exit_code, done.stdout) == (0, "")

@@ -64,6 +64,12 @@ def test_qwen_composes_characters_first() -> None:
     assert _build(pre="smollm").encode("e\u0301").ids != _build(pre="smollm").encode("\u00e9").ids
 
 
+def test_llama_takes_a_whole_word_that_no_merge_makes() -> None:
+    words = [*FIELDS["tokenizer.ggml.tokens"], "zq"]
+    assert _build(pre="llama-bpe", tokens=words).encode("zq").ids == [1, VOCAB]
+    assert len(_build(pre="smollm", tokens=words).encode("zq").ids) == 2
+
+
 def test_control_tokens_are_special_and_user_defined_ones_are_whole() -> None:
     words = [*FIELDS["tokenizer.ggml.tokens"], "<tool>"]
     types = [*FIELDS["tokenizer.ggml.token_type"], 4]

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backends.snapshots.manifest import (
@@ -62,6 +62,7 @@ EXAMPLE = Manifest(
 
 
 @given(manifests)
+@example(replace(EXAMPLE, source='a "quoted" \\ \n \t \x00 \x7f 昇思'))
 def test_what_is_rendered_is_read_back_equal(manifest: Manifest) -> None:
     assert parse(render(manifest)) == manifest
 

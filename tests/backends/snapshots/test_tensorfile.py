@@ -86,6 +86,11 @@ def test_a_tie_goes_to_the_even_neighbour() -> None:
     assert [hex(bits) for bits in narrow(values, "bfloat16", "x")] == ["0x3f80", "0x3f82"]
 
 
+def test_every_nan_stays_one() -> None:
+    values = np.array([0x7FC00000, 0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF], np.uint32)
+    assert np.isnan(widen(narrow(values.view(np.float32), "bfloat16", "x"), "BF16")).all()
+
+
 def test_a_value_too_large_for_float16_is_refused_by_tensor() -> None:
     with pytest.raises(ImportFailed, match=r"layer\.x has values that float16 cannot hold"):
         narrow(np.array([70000.0], np.float32), "float16", "layer.x")
