@@ -12,7 +12,7 @@ SNAPSHOT := var/models/$(MODEL)/1
 # MindSpore has wheels up to Python 3.12.
 PYTHON ?= $(shell for p in python3.12 python3.11 python3; do $$p -c 'import sys; raise SystemExit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help run test test-fast lint format proto models lock bench clean
+.PHONY: help run test test-fast lint format docs proto models lock bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,9 @@ proto: $(VENV)/ready ## stubs from proto/sluicegate/v1/lifecycle.proto
 		--plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
 		--python_out=proto --grpc_python_out=proto --mypy_out=quiet:proto --mypy_grpc_out=quiet:proto \
 		sluicegate/v1/lifecycle.proto
+
+docs: $(VENV)/ready ## the parts of README.md that are drawn from the code
+	@$(BIN)/python -m docs.generate
 
 lock: $(VENV)/ready ## requirements.lock from the ranges in pyproject.toml
 	@$(BIN)/pip install --disable-pip-version-check --quiet uv
