@@ -21,16 +21,13 @@ from backends.engines.base import Report
 from backends.engines.llm import runtime
 from backends.engines.llm.cache import CompileCache, key
 from backends.engines.llm.shapes import DecodeShape, PrefillShape, promised
+from backends.engines.llm.verification import expect_finite, verify
 from backends.engines.llm.weights import Weights
-from backends.errors import LoadFailed, SnapshotInvalid
+from backends.errors import SnapshotInvalid
 from backends.snapshots.repository import Snapshot
 from backends.snapshots.transformer import weights_bytes
 from sluicegate.v1.states import Phase
 
-VERIFY_TOKENS: Final = 4  # decodes of the verification: the later ones read what the first wrote
-# Share of the largest logit by which a decode may differ from a prefill of the same ids. Measured
-# on CPU in float32: 1e-6; a wrong cache row or a wrong mask gives 1e-1 and more.
-DRIFT_MAX: Final = 1e-2
 MIB: Final = 2**20
 
 
@@ -87,7 +84,7 @@ class LlmEngine:
         self._decoder.allocate()
         self._run_shapes(report, Phase.COMPILING, done)
         self._run_shapes(report, Phase.WARMING_UP, "run again")
-        self._verify()
+        verify(self)
 
     def _cache_name(self) -> str:
         graph = Path(__file__).with_name("graph.py")
@@ -128,27 +125,10 @@ class LlmEngine:
             )
             match shape:
                 case PrefillShape(ids):
-                    _expect_finite(self.prefill(0, [0] * ids, 0))
+                    expect_finite(self.prefill(0, [0] * ids, 0))
                 case DecodeShape(window):
                     idle = np.zeros(self.slots, np.int32)
-                    _expect_finite(self.decode(idle, idle + (window - 1)))
-
-    def _verify(self) -> None:
-        """Raises: LoadFailed unless the model answers, and decodes as it prefills."""
-        slot = self.slots - 1
-        ids = [i % self.vocab for i in range(self.chunk_max // 2)]
-        logits = self.prefill(slot, ids, 0)
-        for _ in range(min(VERIFY_TOKENS, self.max_seq_len - len(ids))):
-            _expect_finite(logits)
-            ids.append(int(np.argmax(logits)))
-            step, positions = np.zeros((2, self.slots), np.int32)
-            step[slot], positions[slot] = ids[-1], len(ids) - 1
-            logits = self.decode(step, positions)[slot]
-        _expect_finite(logits)
-        again = self.prefill(slot, ids, 0)
-        drift = float(np.abs(again - logits).max() / np.abs(again).max())
-        if not drift <= DRIFT_MAX:
-            raise LoadFailed(f"verification: a decode differs from a prefill by {drift:.1e}")
+                    expect_finite(self.decode(idle, idle + (window - 1)))
 
     # --- steps ---
 
@@ -178,8 +158,3 @@ class LlmEngine:
         self._decoder = None
         if self._ms is not None and self._device_target != "CPU":
             self._ms.runtime.empty_cache()
-
-
-def _expect_finite(logits: NDArray[np.float32]) -> None:
-    if not np.isfinite(logits).all():
-        raise LoadFailed("verification: the model gave logits that are not numbers")
