@@ -7,24 +7,11 @@ Flow: token > detokenise > look for stop strings > [piece] > document.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from backends.engines.base import Finish, Token
 from backends.openai import Kind
-
-
-class PushesText(Protocol):
-    """`Detokenizer`: never splits a UTF-8 sequence."""
-
-    def push(self, token_id: int, /) -> str: ...
-    def flush(self) -> str: ...
-
-
-class HoldsBack(Protocol):
-    """`StopScanner`: holds back only what may be the beginning of a stop string."""
-
-    def push(self, text: str, /) -> tuple[str, bool]: ...
-    def flush(self) -> str: ...
+from backends.text import HoldsBack, PushesText
 
 
 @dataclass(frozen=True, slots=True)

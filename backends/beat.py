@@ -9,7 +9,7 @@ it is told that nobody knows it. Orders come back with the beats and may be repe
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -68,14 +68,38 @@ class Beat:
         self._default_grace_s = default_grace_s
         self._now = now
         self._rng = rng
+        self._task: asyncio.Task[None] | None = None
         self._registered = False
+        self._may_be_known = False  # also while the answer to a registration is awaited
         self._interval_s = RETRY_S
         self._trouble = ""  # the last one, so that each is logged once
         self._said = _news_of(facts.life.standing)
         self._news = asyncio.Event()
 
-    async def run(self) -> None:
-        """Registers and beats until it is cancelled."""
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="beat")
+
+    async def end(self, goodbye: str) -> None:
+        """Returns when nothing more is sent. The last word is the goodbye, or without one the
+        status: an instance that fails should be remembered for its reason.
+
+        Idempotent. The beats end first: one that came after a goodbye would register again.
+        """
+        if self._task is None:
+            return
+        task, self._task = self._task, None
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        if goodbye:
+            await self._deregister(goodbye)
+            return
+        try:
+            await self._once()
+        except GatewayAway as exc:
+            self._troubled(str(exc))
+
+    async def _run(self) -> None:
         unwatch = self._facts.life.watch(self._look)
         try:
             while True:
@@ -89,9 +113,9 @@ class Beat:
         finally:
             unwatch()
 
-    async def deregister(self, reason: str) -> None:
+    async def _deregister(self, reason: str) -> None:
         """Say goodbye; a gateway that does not hear it finds out by itself."""
-        if not self._registered:
+        if not self._may_be_known:
             return
         identity = self._facts.identity
         request = wire.DeregisterRequest(
@@ -109,15 +133,7 @@ class Beat:
         self._said = _news_of(self._facts.life.standing)
         self._news.clear()
         if not self._registered:
-            with calling():
-                registered = await self._stub.Register(
-                    wire.RegisterRequest(status=status, launch_token=self._launch_token),
-                    timeout=CALL_S,
-                )
-            self._registered = True
-            self._interval_s = max(registered.interval_s, INTERVAL_MIN_S)
-            self._trouble = ""
-            log.info("registered", extra={"interval_s": self._interval_s})
+            await self._register(status)
             return
         with calling():
             reply = await self._stub.Heartbeat(wire.HeartbeatRequest(status=status), timeout=CALL_S)
@@ -125,6 +141,20 @@ class Beat:
         if reply.interval_s > 0:
             self._interval_s = max(reply.interval_s, INTERVAL_MIN_S)
         self._obey(reply.order, asked_or(reply.grace_s, self._default_grace_s))
+
+    async def _register(self, status: wire.InstanceStatus) -> None:
+        request = wire.RegisterRequest(status=status, launch_token=self._launch_token)
+        self._may_be_known = True
+        try:
+            with calling():
+                reply = await self._stub.Register(request, timeout=CALL_S)
+        except GatewayAway:
+            self._may_be_known = False
+            raise
+        self._registered = True
+        self._interval_s = max(reply.interval_s, INTERVAL_MIN_S)
+        self._trouble = ""
+        log.info("registered", extra={"interval_s": self._interval_s})
 
     def _obey(self, order: wire.Order.ValueType, grace_s: float) -> None:
         life, now = self._facts.life, self._now()

@@ -6,6 +6,7 @@ Floor 0, pure.
     +-- SnapshotInvalid    a file is missing, changed or unreadable        exit 78, not restarted
     +-- DependencyMissing  something must be installed or configured       exit 78, not restarted
     +-- LoadFailed         out of memory, compile error, verification      exit 1, restarted
+    +-- CannotListen       an address is taken, or is not ours             exit 2
     +-- RequestInvalid     the client's mistake, with its path             400
     |   +-- PromptTooLong  no room for it and one token in the context     400
     +-- UnknownModel       another model than the one served here          404
@@ -33,6 +34,10 @@ class DependencyMissing(InstanceError):
 
 
 class LoadFailed(InstanceError):
+    pass
+
+
+class CannotListen(InstanceError):
     pass
 
 

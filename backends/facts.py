@@ -4,29 +4,18 @@ Floor 2, no I/O but the memory reading it is given.   Owner: the instance's even
 Before the model is loaded `loaded` is None, and the gate lets nobody in.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-from backends.answers import HoldsBack, PushesText
 from backends.engines.base import Sampling
 from backends.executor import Executor
 from backends.gate import Gate
 from backends.life import Life
 from backends.readings import Readings
 from backends.status import NOTHING_YET, Held, Identity, Loads, Memory, build
+from backends.text import HoldsBack, Text
 from sluicegate.v1 import lifecycle_pb2 as wire
 from sluicegate.v1.states import Phase
-
-
-class Text(Protocol):
-    """A model's tokenizer and chat template."""
-
-    @property
-    def stop_ids(self) -> frozenset[int]: ...
-    def encode(self, text: str, special: bool) -> list[int]: ...
-    def chat(self, messages: Sequence[dict[str, str]]) -> list[int]: ...
-    def detokenizer(self) -> PushesText: ...
 
 
 @dataclass(frozen=True, slots=True)

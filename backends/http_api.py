@@ -162,7 +162,10 @@ class HttpServer:
     def __init__(self, api: HttpApi, host: str, port: int) -> None:
         """Raises: OSError if the address cannot be bound."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family)
+        try:
+            self._socket = socket.create_server((host, port), family=family)
+        except OSError as exc:
+            raise OSError(f"cannot listen on {host}:{port}: {exc.strerror or exc}") from exc
         self.port: int = self._socket.getsockname()[1]
         self._runner = web.AppRunner(
             api.app(),

@@ -8,16 +8,21 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Final
 
 from backends.engines.base import Sampling
-from backends.errors import RequestInvalid
+from backends.engines.families import Parts
+from backends.errors import DependencyMissing, RequestInvalid
 from backends.executor import Executor
 from backends.facts import Facts, Loaded
 from backends.gate import Gate, Pass
 from backends.life import Life
 from backends.lifecycle import Standing
+from backends.settings import Settings
+from backends.snapshots.manifest import FileEntry, Manifest
+from backends.snapshots.repository import Repository, Snapshot
 from backends.status import Identity, Memory
 from sluicegate.v1.states import Phase
 from tests.backends.fakes import Gate as Steps
@@ -193,3 +198,49 @@ async def changed(life: Life, *states: str) -> None:
 
 def joined(parts: Iterable[str | None]) -> str:
     return "".join(part or "" for part in parts)
+
+
+# --- a snapshot, and a family that runs it with a scripted engine ---------------------------------
+
+FILES: Final = {"config.json": b"{}", "model.safetensors": b"weights" * 1000}
+
+
+def write_snapshot(root: Path, version: str = "1") -> Snapshot:
+    """A snapshot of nothing in particular."""
+
+    def fill(folder: Path) -> None:
+        for name, content in FILES.items():
+            (folder / name).write_bytes(content)
+
+    def describe(files: tuple[FileEntry, ...]) -> Manifest:
+        return Manifest(
+            model="m",
+            version=version,
+            engine="llm",
+            architecture="llama",
+            dtype="float32",
+            max_seq_len=64,
+            slots=2,
+            kv_policy="preallocated",
+            memory_needed_bytes=1,
+            source="a test",
+            created="2024-01-01T00:00:00+00:00",
+            files=files,
+        )
+
+    return Repository(root).write("m", version, fill, describe)
+
+
+class ScriptedFamily:
+    """Runs every snapshot with the engine it was given."""
+
+    def __init__(self, engine: ScriptedEngine, missing: str = "") -> None:
+        self._engine = engine
+        self._missing = missing
+
+    def require(self) -> None:
+        if self._missing:
+            raise DependencyMissing(self._missing)
+
+    def build(self, snapshot: Snapshot, settings: Settings) -> Parts:
+        return Parts(self._engine, ByteText(), PlainScanner, Sampling(temperature=0.0))

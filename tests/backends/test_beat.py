@@ -1,81 +1,30 @@
 """Registering and beating, against a registry of our own on a real connection."""
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
-from typing import Any
 
 import grpc
 import pytest
 
 from backends.beat import Beat, registry
 from sluicegate.v1 import lifecycle_pb2 as wire
-from sluicegate.v1 import lifecycle_pb2_grpc as stubs
 from sluicegate.v1.states import Phase
+from tests.backends.fake_registry import LONG_S, FakeRegistry, listening
 from tests.backends.rig import Rig, changed, ready_rig, rig
 
-LONG_S = 600.0  # an interval that no test lives to see
 SHORT_S = 0.001
 BEAT = wire.HeartbeatReply(interval_s=LONG_S)
-
-
-class FakeRegistry(stubs.RegistryServicer):
-    """Keeps what it hears; answers what it is told to, the last answer for ever."""
-
-    def __init__(self, interval_s: float = LONG_S) -> None:
-        self.heard: asyncio.Queue[Any] = asyncio.Queue(100)
-        self.registered = wire.RegisterReply(ttl_s=30, interval_s=interval_s)
-        self.beats = [wire.HeartbeatReply(interval_s=interval_s)]
-        self.refusals: list[grpc.StatusCode] = []
-
-    async def Register(  # noqa: N802
-        self, request: wire.RegisterRequest, context: Any
-    ) -> wire.RegisterReply:
-        await self._hear(request, context)
-        return self.registered
-
-    async def Heartbeat(  # noqa: N802
-        self, request: wire.HeartbeatRequest, context: Any
-    ) -> wire.HeartbeatReply:
-        await self._hear(request, context)
-        return self.beats.pop(0) if len(self.beats) > 1 else self.beats[0]
-
-    async def Deregister(  # noqa: N802
-        self, request: wire.DeregisterRequest, context: Any
-    ) -> wire.DeregisterReply:
-        await self._hear(request, context)
-        return wire.DeregisterReply()
-
-    async def next(self) -> Any:
-        async with asyncio.timeout(10):
-            return await self.heard.get()
-
-    async def _hear(self, request: Any, context: Any) -> None:
-        self.heard.put_nowait(request)
-        if self.refusals:
-            await context.abort(self.refusals.pop(0), "not now")
-
-
-@asynccontextmanager
-async def listening(gateway: FakeRegistry, port: int = 0) -> AsyncIterator[str]:
-    server = grpc.aio.server()
-    stubs.add_RegistryServicer_to_server(gateway, server)
-    bound = server.add_insecure_port(f"127.0.0.1:{port}")
-    await server.start()
-    yield f"127.0.0.1:{bound}"
-    await server.stop(None)
 
 
 @asynccontextmanager
 async def beating(made: Rig, address: str) -> AsyncIterator[Beat]:
     async with registry(address) as stub:
         beat = Beat(made.facts, stub, "secret", 30.0, lambda: made.now, Random(7))
-        task = asyncio.create_task(beat.run())
+        beat.start()
         yield beat
-        task.cancel()
-        await asyncio.wait([task])
+        await beat.end("")
 
 
 @pytest.fixture
@@ -192,19 +141,29 @@ async def test_goodbye_is_said_by_id_and_incarnation(ready: Rig) -> None:
         await gateway.next()
         ready.life.drain(30.0, "", 0.0)
         await gateway.next()
-        await beat.deregister("stopped")
+        await beat.end("stopped")
+        await beat.end("again")
     assert await gateway.next() == wire.DeregisterRequest(
         instance_id="m-1-0", incarnation="life-1", reason="stopped"
     )
+    assert gateway.heard.empty()
 
 
 async def test_nobody_is_bid_goodbye_who_was_never_greeted(ready: Rig) -> None:
     gateway = FakeRegistry()
-    gateway.refusals = [grpc.StatusCode.INTERNAL] * 9
     async with listening(gateway) as address, beating(ready, address) as beat:
-        await gateway.next()
-        await beat.deregister("stopped")
-        assert gateway.heard.empty()
+        await beat.end("stopped")  # before the first call was made
+    assert gateway.heard.empty()
+
+
+async def test_without_a_goodbye_the_last_word_is_the_status(ready: Rig) -> None:
+    gateway = FakeRegistry()
+    async with listening(gateway) as address:
+        async with beating(ready, address):
+            await gateway.next()
+            ready.life.fail("no memory", 0.0)
+        heard = [await gateway.next() for _ in range(gateway.heard.qsize())]
+    assert (heard[-1].status.state, heard[-1].status.reason) == (wire.ERROR, "no memory")
 
 
 async def test_a_gateway_that_is_gone_does_not_hold_up_the_goodbye(ready: Rig) -> None:
@@ -214,4 +173,4 @@ async def test_a_gateway_that_is_gone_does_not_hold_up_the_goodbye(ready: Rig) -
         ready.life.drain(30.0, "", 0.0)
         await gateway.next()
         gateway.refusals = [grpc.StatusCode.UNAVAILABLE]
-        await beat.deregister("stopped")
+        await beat.end("stopped")

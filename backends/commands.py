@@ -1,0 +1,139 @@
+"""`sluicegate instance`: one process that serves one snapshot. `models` comes from the snapshots.
+
+Floor 5: wiring and signals.
+Exit codes: 0 stopped as ordered, 1 failed (worth a restart), 2 wrong arguments or an address that
+is taken, 70 whoever started us is gone, 78 a restart would change nothing (snapshot, dependency).
+Standard output stays empty: it belongs to whoever started us.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+import uvloop
+
+from backends.errors import EXIT_UNUSABLE, CannotListen, DependencyMissing
+from backends.log import configure
+from backends.settings import Address, Settings
+from backends.snapshots.manifest import NAME_RULE, is_name
+
+if TYPE_CHECKING:
+    from backends.instance import Ending
+
+log = logging.getLogger(__name__)
+
+EXIT_ADDRESS: Final = 2  # as for any other wrong argument
+EXIT_ORPHAN: Final = 70  # EX_SOFTWARE of sysexits.h; told apart from any end of our own
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _address(context: click.Context, parameter: click.Parameter, value: str) -> Address:
+    try:
+        return Address.parse(value)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc)) from exc
+
+
+def _name(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    if value and not is_name(value):
+        raise click.BadParameter(f"must be {NAME_RULE}, not {value!r}")
+    return value
+
+
+def _options(command: _Command) -> _Command:
+    seconds, count = click.FloatRange(min=0), click.IntRange(min=1)
+    folder = click.Path(file_okay=False, path_type=Path)
+    listed = [
+        click.option("--model", required=True, callback=_name, help="Name of the model."),
+        click.option("--version", required=True, callback=_name, help="Its version."),
+        click.option("--root", type=folder, default=Path("var/models"), help="Model repository."),
+        click.option("--instance-id", default="", callback=_name, help="Default: MODEL-VERSION."),
+        click.option("--http", default="127.0.0.1:0", callback=_address, help="HOST:PORT, 0: any."),
+        click.option("--grpc", default="127.0.0.1:0", callback=_address, help="HOST:PORT, 0: any."),
+        click.option("--advertise", default="", help="Host that others reach this one at."),
+        click.option("--registry", default="", help="HOST:PORT of the gateway's registry."),
+        click.option("--launch-token", default="", envvar="SLUICEGATE_LAUNCH_TOKEN", hidden=True),
+        click.option("--device", default="", help="Name of the device in the gateway's config."),
+        click.option("--device-kind", type=click.Choice(("cpu", "gpu", "ascend")), default="cpu"),
+        click.option("--cache-root", type=folder, default=Path("var/cache"), help="Of compiles."),
+        click.option("--threads", type=click.IntRange(min=0), default=0, help="0: all."),
+        click.option("--slots", type=count, default=None, help="Default: the snapshot's."),
+        click.option("--max-seq-len", type=count, default=None, help="Default: the snapshot's."),
+        click.option("--queue-max", type=click.IntRange(min=0), default=16, help="Waiting here."),
+        click.option("--grace-s", type=seconds, default=30.0, help="Of a drain and of SIGTERM."),
+        click.option("--error-linger-s", type=seconds, default=30.0, help="Before exit in ERROR."),
+        click.option("--life-fd", type=click.IntRange(min=0), default=None, hidden=True),
+    ]
+    for option in reversed(listed):
+        command = option(command)
+    return command
+
+
+@click.command(context_settings={"show_default": True})
+@_options
+def instance(life_fd: int | None, instance_id: str, **given: Any) -> None:
+    """Serve one version of a model: OpenAI API over HTTP, lifecycle over gRPC."""
+    if life_fd is not None:
+        _end_with(life_fd)
+    settings = Settings(instance_id=instance_id or f"{given['model']}-{given['version']}", **given)
+    configure(settings.instance_id, settings.model, settings.version)
+    try:
+        ending = uvloop.run(_run(settings))
+    except CannotListen as exc:
+        log.error("cannot listen", extra={"reason": str(exc)})
+        sys.exit(EXIT_ADDRESS)
+    except DependencyMissing as exc:
+        log.error("cannot start", extra={"reason": str(exc)})
+        sys.exit(EXIT_UNUSABLE)
+    logging.shutdown()
+    if ending.abrupt:
+        # The model thread is in the middle of a compile; Python would wait for it to the end.
+        os._exit(ending.code)
+    sys.exit(ending.code)
+
+
+async def _run(settings: Settings) -> "Ending":
+    """Raises: CannotListen, DependencyMissing."""
+    try:
+        from backends.engines.families import FAMILIES
+        from backends.instance import Instance
+    except ModuleNotFoundError as exc:  # without numpy there is not even a port to say it on
+        raise DependencyMissing(f"{exc}: pip install 'sluicegate[mindspore]'") from exc
+    life = Instance(settings, FAMILIES, Random(), time.time)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, life.terminate)
+    return await life.run()
+
+
+def _end_with(life_fd: int) -> None:
+    """End this process at once when nobody holds the other end of that pipe any more.
+
+    A house rule broken (one thread): it must work while the loop is stuck in a compile.
+    """
+
+    def wait() -> None:
+        while os.read(life_fd, 1):
+            pass
+        os._exit(EXIT_ORPHAN)
+
+    threading.Thread(target=wait, name="life", daemon=True).start()
+
+
+def __getattr__(name: str) -> object:
+    """`models` is loaded when it is asked for: an instance does not need the importers."""
+    if name == "models":
+        from backends.snapshots.commands import models
+
+        return models
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,127 @@
+"""The way to READY, phase by phase.
+
+Floor 3, I/O.
+Flow: find > check what is needed > check every byte > load > compile > warm up > one real answer.
+What can fail in a second is checked before what takes minutes. READY follows `run` only because
+everything a request can need has been done once by then.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import ExitStack
+from random import Random
+from typing import Final
+
+from backends.engines.base import Generation, Sampling
+from backends.engines.families import Family, Parts
+from backends.errors import EngineFailed, InstanceError, LoadFailed
+from backends.executor import Executor
+from backends.facts import Facts, Loaded
+from backends.settings import Settings
+from backends.snapshots.repository import Repository, Snapshot
+from sluicegate.v1.states import Phase
+
+log = logging.getLogger(__name__)
+
+VERIFY_TEXT: Final = "Hello"
+VERIFY_TOKENS: Final = 4  # a prefill, and decodes that read what it wrote
+VERIFY_S: Final = 120.0  # an engine that hangs must not be INITIALIZING for ever
+MIB: Final = 2**20
+
+
+class GivenUp(InstanceError):
+    pass
+
+
+class Loading:
+    """One load. Afterwards `facts` can answer requests."""
+
+    def __init__(
+        self, settings: Settings, families: Mapping[str, Family], facts: Facts, rng: Random
+    ) -> None:
+        self._settings = settings
+        self._families = families
+        self._facts = facts
+        self._rng = rng
+        self._loop = asyncio.get_running_loop()
+        self.is_given_up = False  # read by the thread that checks the files
+        self._checked_bytes = 0
+        self.executor: Executor | None = None
+
+    def give_up(self) -> None:
+        """What runs in a thread ends at its next chance; a compile has none."""
+        self.is_given_up = True
+
+    async def run(self, held: ExitStack) -> None:
+        """Raises: InstanceError. The snapshot cannot be removed until `held` is closed."""
+        settings = self._settings
+        self._report(Phase.FETCHING_MODEL, 0.0, f"looking in {settings.root}")
+        repository = Repository(settings.root)
+        snapshot = repository.locate(settings.model, settings.version)
+        held.enter_context(repository.hold(snapshot))
+        family = self._families[snapshot.manifest.engine]
+        self._report(Phase.CHECKING_DEPENDENCIES, 0.0, "checking what must be installed")
+        family.require()
+        await self._check_files(repository, snapshot)
+        parts = family.build(snapshot, settings)
+        self.executor = Executor(parts.engine, settings.queue_max, rng=self._rng)
+        self._facts.load(_loaded(parts, self.executor), settings.queue_max)
+        await self.executor.start(self._report)
+        await self._ask(parts, self.executor)
+
+    async def _check_files(self, repository: Repository, snapshot: Snapshot) -> None:
+        """Raises: SnapshotInvalid naming the file."""
+        total = sum(entry.bytes for entry in snapshot.manifest.files)
+
+        def on_bytes(count: int) -> None:
+            if self.is_given_up:
+                raise GivenUp("stopped while the files were checked")
+            self._loop.call_soon_threadsafe(self._checked, count, total)
+
+        # A house rule broken (one thread): the model's thread does not exist yet, and the loop must
+        # answer polls while gigabytes are hashed.
+        await asyncio.to_thread(repository.verify, snapshot, on_bytes)
+
+    def _checked(self, count: int, total: int) -> None:
+        self._checked_bytes += count
+        done = f"{self._checked_bytes // MIB} of {total // MIB} MiB checked"
+        self._report(Phase.CHECKING_DEPENDENCIES, self._checked_bytes / max(total, 1), done)
+
+    async def _ask(self, parts: Parts, executor: Executor) -> None:
+        """One request the way all requests go. Raises: LoadFailed unless it is answered."""
+        self._report(Phase.WARMING_UP, 1.0, "asking for an answer")
+        generation = Generation(
+            request_id="verification",
+            prompt_ids=tuple(parts.text.encode(VERIFY_TEXT, special=True)),
+            max_tokens=VERIFY_TOKENS,
+            sampling=Sampling(),
+            stop_ids=frozenset(),
+        )
+        detokenizer = parts.text.detokenizer()
+        count = 0
+        try:
+            async with asyncio.timeout(VERIFY_S):
+                async for token in executor.submit(generation):
+                    detokenizer.push(token.id)
+                    count += 1
+        except TimeoutError as exc:
+            raise LoadFailed(f"verification: no answer within {VERIFY_S:g} s") from exc
+        except EngineFailed as exc:
+            raise LoadFailed(f"verification: {exc}") from exc
+        if not count:
+            raise LoadFailed("verification: the answer was empty")
+
+    def _report(self, phase: Phase, share: float, words: str) -> None:
+        self._facts.life.progress(phase, share, words, self._loop.time())
+
+
+def _loaded(parts: Parts, executor: Executor) -> Loaded:
+    return Loaded(
+        executor=executor,
+        text=parts.text,
+        scan=parts.scan,
+        defaults=parts.defaults,
+        slots=parts.engine.slots,
+        max_seq_len=parts.engine.max_seq_len,
+    )

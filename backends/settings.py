@@ -1,0 +1,59 @@
+"""What one instance is started with.
+
+Floor 0, pure.
+"""
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int  # 0: any free one
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """`host:port`, an IPv6 host in brackets.
+
+        Raises: ValueError with the rule.
+        """
+        host, colon, port = text.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        host = host[1:-1] if bracketed else host
+        if not colon or (":" in host and not bracketed):
+            raise ValueError(f"must be host:port, not {text!r}")
+        if not port.isascii() or not port.isdigit() or int(port) > 65535:
+            raise ValueError(f"must end in a port from 0 to 65535, not {text!r}")
+        return cls(host, int(port))
+
+    def reached_at(self, port: int, advertise: str) -> str:
+        """What others dial: the advertised host, else the one it is bound to."""
+        host = advertise or (socket.gethostname() if self.host in _WILDCARDS else self.host)
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    model: str
+    version: str
+    root: Path  # of the model repository
+    instance_id: str
+    http: Address = Address("127.0.0.1", 0)
+    grpc: Address = Address("127.0.0.1", 0)
+    advertise: str = ""  # host that others reach it at, where it is bound to a wildcard
+    registry: str = ""  # host:port of the gateway's Registry; empty: it is found by other means
+    launch_token: str = ""
+    device: str = ""  # the name in [[device]] of the gateway's config.toml
+    device_kind: str = "cpu"
+    cache_root: Path = Path("var/cache")
+    threads: int = 0  # 0: the engine's own choice
+    slots: int | None = None  # None: what the manifest promises
+    max_seq_len: int | None = None
+    queue_max: int = 16  # requests that wait here for a slot; the gateway's queue is the long one
+    grace_s: float = 30.0  # of a drain that names none, and of SIGTERM
+    error_linger_s: float = 30.0  # in ERROR, before it exits: for polls to hear the reason

@@ -1,0 +1,127 @@
+"""The way to READY: what is checked, in which order, and what is said on the way."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from backends.errors import DependencyMissing, InstanceError, LoadFailed, SnapshotInvalid
+from backends.loading import Loading
+from backends.settings import Settings
+from backends.snapshots.repository import Repository, SnapshotInUse
+from sluicegate.v1.states import Phase
+from tests.backends.fakes import ScriptedEngine, successor
+from tests.backends.rig import Rig, ScriptedFamily, rig, write_snapshot
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_snapshot(tmp_path)
+    return tmp_path
+
+
+def loading(root: Path, made: Rig, missing: str = "") -> Loading:
+    settings = Settings(model="m", version="1", root=root, instance_id="m-1-0")
+    family = ScriptedFamily(made.engine, missing)
+    return Loading(settings, {"llm": family}, made.facts, Random(7))
+
+
+async def run(load: Loading) -> None:
+    with ExitStack() as held:
+        try:
+            await load.run(held)
+        finally:
+            if load.executor is not None:
+                await load.executor.close()
+
+
+async def failure(load: Loading) -> InstanceError:
+    with pytest.raises(InstanceError) as caught:
+        await run(load)
+    return caught.value
+
+
+def phases_of(made: Rig) -> list[Phase]:
+    """Filled with each phase that is entered from now on."""
+    seen: list[Phase] = []
+
+    def look() -> None:
+        if made.life.standing.phase not in seen:
+            seen.append(made.life.standing.phase)
+
+    made.life.watch(look)
+    return seen
+
+
+async def test_the_phases_come_in_order_and_end_with_an_answer(root: Path) -> None:
+    made = rig(ScriptedEngine(rule=successor))
+    phases = phases_of(made)
+    await run(loading(root, made))
+    assert phases == [
+        Phase.FETCHING_MODEL,
+        Phase.CHECKING_DEPENDENCIES,
+        Phase.LOADING_MODEL,
+        Phase.COMPILING,
+        Phase.WARMING_UP,
+    ]
+    assert made.life.standing.reason == "asking for an answer"
+    assert [call[0] for call in made.engine.calls] == ["prefill", "decode", "decode", "decode"]
+    assert made.facts.held().slots == made.engine.slots
+
+
+async def test_a_snapshot_that_is_not_there_says_how_to_import_it(tmp_path: Path) -> None:
+    found = await failure(loading(tmp_path, rig()))
+    assert isinstance(found, SnapshotInvalid)
+    assert "sluicegate models import" in str(found)
+
+
+async def test_what_must_be_installed_is_checked_before_a_byte_is_read(root: Path) -> None:
+    made = rig()
+    found = await failure(loading(root, made, missing="MindSpore is not installed: pip"))
+    assert isinstance(found, DependencyMissing)
+    assert made.life.standing.reason == "checking what must be installed"
+    assert not made.engine.calls
+
+
+async def test_a_changed_file_is_named_before_the_engine_is_touched(root: Path) -> None:
+    changed = root / "m" / "1" / "model.safetensors"
+    changed.chmod(0o644)
+    changed.write_bytes(b"Weights" * 1000)
+    made = rig()
+    found = await failure(loading(root, made))
+    assert isinstance(found, SnapshotInvalid)
+    assert "model.safetensors: has sha256" in str(found)
+    assert not made.engine.threads
+
+
+async def test_an_engine_that_cannot_load_says_why(root: Path) -> None:
+    made = rig(ScriptedEngine(load_failure=LoadFailed("out of memory: 3 GiB needed, 1 GiB free")))
+    assert "out of memory" in str(await failure(loading(root, made)))
+
+
+async def test_an_engine_that_loads_but_does_not_answer_is_not_ready(root: Path) -> None:
+    def fault(step: str) -> None:
+        raise RuntimeError("kernel failed")
+
+    made = rig()
+    made.engine.faults = fault
+    found = await failure(loading(root, made))
+    assert isinstance(found, LoadFailed)
+    assert str(found).startswith("verification: ")
+
+
+async def test_a_snapshot_in_use_cannot_be_removed(root: Path) -> None:
+    load = loading(root, rig())
+    with ExitStack() as held:
+        await load.run(held)
+        with pytest.raises(SnapshotInUse):
+            Repository(root).remove("m", "1")
+        assert load.executor is not None
+        await load.executor.close()
+
+
+async def test_checking_files_ends_when_it_is_given_up(root: Path) -> None:
+    load = loading(root, rig())
+    load.give_up()
+    assert "stopped while the files were checked" in str(await failure(load))
