@@ -122,7 +122,7 @@ class CompiledVersion:
         for target in self.targets:
             weight = target.weight
             age = now_ns - target.ready_since_ns
-            if age < self.slow_start_ns:
+            if self.slow_start_ns and age < self.slow_start_ns:
                 weight *= max(age / self.slow_start_ns, SLOW_START_FLOOR)
                 until = target.ready_since_ns + self.slow_start_ns
                 self.ramps_until_ns = max(self.ramps_until_ns, until)

@@ -99,14 +99,17 @@ def round_robin(
     Source: Waldspurger, Weihl, Stride Scheduling, 1995.
     """
     turns = place.turns
-    usable = [t for t in version.targets if t.slot not in tried and in_flight(t.slot) < t.limit]
-    if not usable:
-        return None
     # A newcomer starts where the others are, not at 0: it would get everything for a while.
-    known = [turns[t.slot] for t in version.targets if t.slot in turns]
-    start = min(known, default=0.0)
-    chosen = min(usable, key=lambda t: (turns.get(t.slot, start), t.slot))
-    turns[chosen.slot] = turns.get(chosen.slot, start) + 1.0 / chosen.weight
+    start = min((turns[t.slot] for t in version.targets if t.slot in turns), default=0.0)
+    chosen: CompiledTarget | None = None
+    for target in version.targets:
+        turn = turns.setdefault(target.slot, start)
+        if target.slot in tried or in_flight(target.slot) >= target.limit:
+            continue
+        if chosen is None or turn < turns[chosen.slot]:
+            chosen = target
+    if chosen is not None:
+        turns[chosen.slot] += 1.0 / chosen.weight
     return chosen
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.dataplane.harness import free_port, route, running, table, target, version
+from tests.gateway.dataplane.harness import free_port, running
+from tests.gateway.plain import route, table, target, version
 
 SCRIPT = Path(__file__).parents[2] / "http_cases.py"
 

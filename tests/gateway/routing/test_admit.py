@@ -1,0 +1,84 @@
+"""Waiting, refusing, and the words for it."""
+
+import orjson
+import pytest
+
+from gateway.errors import GatewayError, error_body
+from gateway.records import InstanceName, Standing, VersionName
+from gateway.routing.admit import (
+    RETRY_MAX_S,
+    UNKNOWN_RETRY_S,
+    may_wait,
+    not_ready,
+    pinned,
+    retry_after_s,
+    saturated,
+)
+from gateway.routing.compiled import CompiledRoute, CompiledTable
+from tests.gateway.plain import route, table, target, version
+
+
+def standing(ready_in_s: float, name: str = "1") -> Standing:
+    return Standing(
+        InstanceName("i9"), VersionName(name), "INITIALIZING", "loading_model", 40, "", ready_in_s
+    )
+
+
+def compiled(*standings: Standing, pinnable: bool = True) -> CompiledRoute:
+    versions = (version(target(1, 1)), version(target(2, 1), name="2", weight=0), version(name="3"))
+    plan = route(*versions, standings=standings, pinnable=pinnable, queue_max=2)
+    return CompiledTable(table(1, plan), None, 1).routes["m"]
+
+
+def test_the_queue_holds_as_many_as_it_says() -> None:
+    assert [may_wait(compiled(), waiting) for waiting in (0, 1, 2)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("estimates", "expected"),
+    [
+        ([], UNKNOWN_RETRY_S),
+        ([-1], UNKNOWN_RETRY_S),
+        ([40.2, 7.1, -1], 8),
+        ([0], 1),
+        ([1000000.0], RETRY_MAX_S),
+    ],
+)
+def test_retry_after_is_the_best_instance_in_whole_seconds(
+    estimates: list[float], expected: int
+) -> None:
+    assert retry_after_s(compiled(*map(standing, estimates))) == expected
+
+
+def test_a_503_lists_where_every_instance_stands() -> None:
+    error = not_ready(compiled(standing(12)), "")
+    assert error.refusal.code == "no_ready_instance"
+    (listed,) = orjson.loads(error_body(error, "r"))["error"]["instances"]
+    assert (listed["instance"], listed["state"]) == ("i9", "INITIALIZING")
+    assert (listed["phase"], listed["progress"]) == ("loading_model", 40)
+
+
+def test_saturation_names_the_numbers() -> None:
+    plan = compiled()
+    error = saturated(plan, plan.by_name["1"], 1000, "and the queue is full")
+    assert error.message == "no room for m: 1000 of 1000 in flight, and the queue is full"
+
+
+def test_a_pin_reaches_a_version_of_weight_0() -> None:
+    assert pinned(compiled(), "2").name == "2"
+
+
+@pytest.mark.parametrize(
+    ("name", "pinnable", "code"),
+    [("3", True, "no_ready_instance"), ("4", True, "unknown_version"), ("1", False, "bad_request")],
+)
+def test_a_pin_that_cannot_be_served_is_refused(name: str, pinnable: bool, code: str) -> None:
+    with pytest.raises(GatewayError) as caught:
+        pinned(compiled(pinnable=pinnable), name)
+    assert caught.value.refusal.code == code
+
+
+def test_a_pin_to_a_version_that_is_only_loading_is_not_ready() -> None:
+    with pytest.raises(GatewayError) as caught:
+        pinned(compiled(standing(5, "7")), "7")
+    assert caught.value.refusal.code == "no_ready_instance"
