@@ -55,6 +55,25 @@ def test_a_missing_socket_file_is_nobody_there(tmp_path: Path) -> None:
     assert "is `sluicegate serve` running?" in unanswered.message
 
 
+def test_a_gateway_on_a_unix_socket_is_called_localhost(tmp_path: Path) -> None:
+    asked: list[bytes] = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{tmp_path}/s")
+        listener.listen(1)
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                asked.append(connection.recv(65_536))
+                connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}')
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        assert Calls(f"unix:{tmp_path}/s").call("GET", "/status") == {"a": 1}
+        thread.join(10)
+    assert b"\r\nHost: localhost\r\n" in asked[0]
+
+
 def test_a_gateway_that_says_nothing_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:  # takes the call, never answers
         address = _address(listener)

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from admin.api import create_app
 from admin.openapi import OPERATIONS, PREFIX, Operation, specification
@@ -142,7 +141,3 @@ def _references(value: Any) -> list[str]:
 def test_every_reference_leads_somewhere() -> None:
     names = {one.rpartition("/")[2] for one in _references(DOCUMENT)}
     assert names <= set(DOCUMENT["components"]["schemas"])
-
-
-def test_an_application_is_made_without_a_running_loop() -> None:
-    assert isinstance(create_app(FakeControl()), web.Application)
