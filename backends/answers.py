@@ -38,8 +38,7 @@ class Assembly:
         """The text that may be sent now; nothing may be pushed after a piece with a finish."""
         self.completion_tokens += 1
         # The id that ends an answer is a token and is counted, but it is no text.
-        ends = token.finish is Finish.STOP and token.id in self._stop_ids
-        text = "" if ends else self._detokenizer.push(token.id)
+        text = "" if token.id in self._stop_ids else self._detokenizer.push(token.id)
         if token.finish is not None:
             text += self._detokenizer.flush()
         sendable, hit = self._scanner.push(text)

@@ -5,7 +5,7 @@ a character of several bytes is a token border in the middle of it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +35,14 @@ MEMORY: Final = Memory("cpu", "cpu0", total_bytes=1000, free_bytes=400)
 class ByteDetokenizer:
     """Holds back the beginning of a character until the rest of it is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_token: Callable[[int], object] = lambda count: None) -> None:
         self._held = b""
+        self._count = 0
+        self._on_token = on_token
 
     def push(self, token_id: int, /) -> str:
+        self._count += 1
+        self._on_token(self._count)
         self._held += bytes([token_id % 256])
         try:
             text = self._held.decode()
@@ -59,6 +63,9 @@ class ByteText:
 
     stop_ids = frozenset({END})
 
+    def __init__(self, on_token: Callable[[int], object] = lambda count: None) -> None:
+        self._on_token = on_token
+
     def encode(self, text: str, special: bool) -> list[int]:
         return list(text.encode())
 
@@ -68,7 +75,7 @@ class ByteText:
         return list("".join(f"{each['role'][0]}:{each['content']};" for each in messages).encode())
 
     def detokenizer(self) -> ByteDetokenizer:
-        return ByteDetokenizer()
+        return ByteDetokenizer(self._on_token)
 
 
 class PlainScanner:
@@ -237,10 +244,12 @@ class ScriptedFamily:
     def __init__(self, engine: ScriptedEngine, missing: str = "") -> None:
         self._engine = engine
         self._missing = missing
+        self.on_token: Callable[[int], object] = lambda count: None  # of the verification, from 1
 
     def require(self) -> None:
         if self._missing:
             raise DependencyMissing(self._missing)
 
     def build(self, snapshot: Snapshot, settings: Settings) -> Parts:
-        return Parts(self._engine, ByteText(), PlainScanner, Sampling(temperature=0.0))
+        text = ByteText(lambda count: self.on_token(count))
+        return Parts(self._engine, text, PlainScanner, Sampling(temperature=0.0))

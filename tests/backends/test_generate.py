@@ -122,6 +122,7 @@ async def test_a_stop_string_ends_the_answer_and_frees_the_slot() -> None:
             model="m", prompt="ab", max_tokens=20, temperature=0, stop=["fg"]
         )
         await served.rig.gate.holds(0)
+        assert served.rig.executor.readings().served_total == 1
     assert (done.choices[0].text, done.choices[0].finish_reason) == ("cde", "stop")
     assert done.usage is not None
     assert done.usage.completion_tokens == 5

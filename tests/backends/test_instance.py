@@ -30,8 +30,9 @@ VERIFICATION_STEPS = 4
 class Lived:
     """One life, from outside."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, family: ScriptedFamily) -> None:
         self.instance = instance
+        self.family = family
         self.ended = asyncio.create_task(instance.run())
 
     async def until(self, *states: str) -> None:
@@ -61,7 +62,7 @@ async def living(
     family = ScriptedFamily(engine or ScriptedEngine(rule=successor), missing)
     given = {"error_linger_s": 0.0} | settings
     made = Settings(model="m", version="1", root=root, instance_id="m-1-0", **given)
-    lived = Lived(Instance(made, {"llm": family}, Random(7), lambda: 1_700_000_000.0))
+    lived = Lived(Instance(made, {"llm": family}, Random(7), lambda: 1_700_000_000.0), family)
     try:
         yield lived
     finally:
@@ -193,6 +194,17 @@ async def test_sigterm_while_loading_does_not_wait_for_the_compile(tmp_path: Pat
         assert lived.instance.life.standing.state is State.STOPPED
 
 
+async def test_a_stop_in_the_moment_of_the_last_check_is_never_ready(tmp_path: Path) -> None:
+    async with living(tmp_path) as lived:
+        seen = []
+        lived.instance.life.watch(lambda: seen.append(lived.instance.life.standing.state))
+        lived.family.on_token = lambda count: (
+            count < VERIFICATION_STEPS or lived.instance.terminate()
+        )
+        assert (await lived.ending()).code == 0
+    assert set(seen) == {State.INITIALIZING, State.STOPPED}
+
+
 # --- drains and stops -----------------------------------------------------------------------------
 
 
@@ -217,7 +229,11 @@ async def test_a_second_sigterm_cuts_visibly_and_names_what_was_lost(
     caplog.set_level(logging.INFO)
     steps = Steps()
     engine = ScriptedEngine(rule=successor, gate=steps)
-    async with living(tmp_path, engine, steps) as lived, aiohttp.ClientSession() as session:
+    async with (
+        living(tmp_path, engine, steps, grace_s=LONG_S) as lived,
+        aiohttp.ClientSession() as session,
+        asyncio.timeout(10),
+    ):
         steps.let(VERIFICATION_STEPS + 1)
         await lived.until("READY")
         streamed = await session.post(
