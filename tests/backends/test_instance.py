@@ -198,9 +198,12 @@ async def test_a_stop_in_the_moment_of_the_last_check_is_never_ready(tmp_path: P
     async with living(tmp_path) as lived:
         seen = []
         lived.instance.life.watch(lambda: seen.append(lived.instance.life.standing.state))
-        lived.family.on_token = lambda count: (
-            count < VERIFICATION_STEPS or lived.instance.terminate()
-        )
+
+        def on_token(count: int) -> None:
+            if count == VERIFICATION_STEPS:
+                lived.instance.terminate()
+
+        lived.family.on_token = on_token
         assert (await lived.ending()).code == 0
     assert set(seen) == {State.INITIALIZING, State.STOPPED}
 
