@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 
 NS: Final = 1_000_000_000
 LINGER_NS: Final = 2 * NS  # a round trip and a slow client's next write; nginx waits 5 s
+IDLE_GRACE_S: Final = 2.0  # at our end, for a kept-alive client that is just about to ask again
 EMPTY_LINES: Final = re.compile(rb"(?:\r\n)+")
 RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: closing sends RST
 
@@ -164,7 +165,8 @@ class ClientConnection(Caller):
         """Between requests."""
         self.reading = HEAD
         self._searched = 0
-        self._due_in(self._plane.cell.read().timeouts.client_idle_s)
+        closing = self._plane.closing
+        self._due_in(IDLE_GRACE_S if closing else self._plane.cell.read().timeouts.client_idle_s)
 
     def _due_in(self, limit_s: float) -> None:
         self.deadline_ns = self._plane.clock() + int(limit_s * NS) if limit_s else 0

@@ -12,7 +12,7 @@ import logging
 import os
 from typing import Final
 
-from gateway.dataplane.accept import ClientConnection
+from gateway.dataplane.accept import IDLE_GRACE_S, ClientConnection
 from gateway.dataplane.link import Link
 from gateway.dataplane.listeners import Listeners
 from gateway.dataplane.plane import Plane
@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 
 BEAT_S: Final = 0.1  # control takes half a second without one for trouble
 SWEEP_S: Final = 1.0
-IDLE_GRACE_S: Final = 2.0  # for a kept-alive client that is just about to ask again
 LAST_WORDS_S: Final = 1.0  # for the answers of those who are cut at the end
 NS: Final = 1_000_000_000
 

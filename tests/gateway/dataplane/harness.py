@@ -81,12 +81,19 @@ class WorkerProcess:
         while (await self.hears(Ack)).generation != published.generation:
             pass
 
-    async def accepting(self) -> None:
-        """Returns when a connection is answered: accepting begins right after the first table."""
-        reader, writer = await self.connect()
-        writer.write(b"GET /v1/models HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n")
-        await reader.read()
-        writer.close()
+    async def hang_up(self) -> None:
+        """Control ends; the next connection is another control."""
+        assert self._writer is not None
+        self._writer.close()
+        await self._writer.wait_closed()
+
+    async def greeted(self) -> Hello:
+        return await self.hears(Hello)
+
+    def end_life(self) -> None:
+        """The supervisor ends."""
+        os.close(self._life_write)
+        self._life_write = -1
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
@@ -105,7 +112,8 @@ class WorkerProcess:
             self._writer.close()
         self.listener.close()
         for fd in (self.segment_fd, self._life_read, self._life_write):
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
 
 
 @contextlib.asynccontextmanager

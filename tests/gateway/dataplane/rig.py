@@ -1,0 +1,248 @@
+"""The data plane without sockets: real connections' objects on fake transports and a fake clock.
+
+A test plays both ends: it feeds bytes to a client's transport and reads what went to the instance.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, Final
+
+from gateway.dataplane.accept import ClientConnection
+from gateway.dataplane.instance import InstanceConnection
+from gateway.dataplane.plane import Plane
+from gateway.dataplane.stages import SETTLED
+from gateway.dataplane.sweep import sweep
+from gateway.errors import REFUSALS
+from gateway.messages import Suspected
+from gateway.records import Outcome, RouteTable
+from gateway.state.ledger import Ledger
+from gateway.state.shared import (
+    ACCEPTED,
+    ANSWERED,
+    REFUSED,
+    REQUESTS,
+    Layout,
+    Segment,
+    create,
+)
+from gateway.state.shared import (
+    SETTLED as SETTLED_CELL,
+)
+
+NS: Final = 1_000_000_000
+LAYOUT: Final = Layout(rows=2, slots=8, sections=3, leases=64)
+
+
+class FakeSocket:
+    family = 0
+
+    def __init__(self) -> None:
+        self.options: list[tuple[Any, ...]] = []
+
+    def setsockopt(self, *option: Any) -> None:
+        self.options.append(option)
+
+
+class FakeTransport:
+    """A transport that keeps what is written. `closed`: "" | closed | aborted."""
+
+    def __init__(self, protocol: Any) -> None:
+        self.protocol = protocol
+        self.out = b""
+        self.closed = ""
+        self.reading = True
+        self.eof_written = False
+        self.socket = FakeSocket()
+        self.lost = False
+        self.full = False  # the next write fills the buffer
+
+    def get_extra_info(self, name: str) -> Any:
+        return {"peername": ("10.0.0.9", 5), "sockname": ("10.0.0.1", 77), "socket": self.socket}[
+            name
+        ]
+
+    def write(self, data: bytes) -> None:
+        if not self.closed:
+            self.out += data
+        if self.full:
+            self.full = False
+            self.protocol.pause_writing()
+
+    def take(self) -> bytes:
+        taken, self.out = self.out, b""
+        return taken
+
+    def is_closing(self) -> bool:
+        return bool(self.closed)
+
+    def close(self) -> None:
+        self.closed = self.closed or "closed"
+
+    def abort(self) -> None:
+        self.closed = "aborted"
+
+    def write_eof(self) -> None:
+        self.eof_written = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    # -- what the other end does
+
+    def feed(self, data: bytes) -> None:
+        assert self.reading
+        if not self.closed:
+            self.protocol.data_received(data)
+
+    def feed_eof(self) -> None:
+        if not self.closed and not self.protocol.eof_received():
+            self.close()
+            self.end()
+
+    def end(self, exc: Exception | None = None) -> None:
+        """The connection is gone; once."""
+        if not self.lost:
+            self.lost = True
+            self.close()
+            self.protocol.connection_lost(exc)
+
+
+class FakeLoop:
+    """Connects at once, or refuses ports, or leaves dials waiting."""
+
+    def __init__(self) -> None:
+        self.refused: set[int] = set()
+        self.stuck: set[int] = set()
+        self.instances: list[FakeTransport] = []  # in order of connecting
+        self._loop = asyncio.get_running_loop()
+
+    def create_task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._loop.create_task(coroutine)
+
+    async def create_connection(
+        self, factory: Callable[[], InstanceConnection], host: str, port: int
+    ) -> tuple[FakeTransport, InstanceConnection]:
+        if port in self.stuck:
+            await asyncio.Event().wait()
+        if port in self.refused:
+            raise ConnectionRefusedError(111, "Connection refused")
+        protocol = factory()
+        transport = FakeTransport(protocol)
+        protocol.connection_made(transport)
+        self.instances.append(transport)
+        return transport, protocol
+
+
+class Rig:
+    def __init__(self, published: RouteTable, leases: int = 64) -> None:
+        self.fd = create(Layout(LAYOUT.rows, LAYOUT.slots, LAYOUT.sections, leases))
+        self.segment = Segment(self.fd)
+        self.ledger = Ledger(self.segment, 0)
+        self.loop = FakeLoop()
+        self.now = NS
+        self.suspected: list[Suspected] = []
+        loop: Any = self.loop
+        self.plane = Plane(loop, self.ledger, Random(7), self.clock, self.suspected.append)
+        self.ledger.on_settled = self.plane.freed
+        self.publish(published)
+
+    def clock(self) -> int:
+        return self.now
+
+    def publish(self, published: RouteTable) -> None:
+        assert self.plane.cell.publish(published, self.now)
+        for waiter in self.plane.waitroom.everyone():
+            waiter.reviewed()
+        self.plane.waitroom.wake_all()
+
+    def client(self) -> FakeTransport:
+        protocol = ClientConnection(self.plane)
+        transport = FakeTransport(protocol)
+        protocol.connection_made(transport)
+        return transport
+
+    def later(self, seconds: float) -> None:
+        """Time passes, and the sweep comes round every second of it."""
+        end = self.now + int(seconds * NS)
+        while self.now < end:
+            self.now = min(self.now + NS, end)
+            sweep(self.plane, self.now)
+
+    async def dialled(self) -> None:
+        """Dials that can end have ended."""
+        for _ in range(4):  # a task's start, the connection, its callback, one to spare
+            await asyncio.sleep(0)
+
+    async def asked(self, request: bytes) -> tuple[FakeTransport, FakeTransport]:
+        """A client whose request is out to an instance: both ends."""
+        client = self.client()
+        client.feed(request)
+        await self.dialled()
+        return client, self.busy(client)
+
+    def busy(self, client: FakeTransport) -> FakeTransport:
+        """The instance connection that carries the client's request."""
+        exchange = client.protocol.exchange
+        (carrying,) = [i for i in self.loop.instances if i.protocol.listener is exchange]
+        return carrying
+
+    def outcomes(self) -> dict[str, int]:
+        """How requests ended, by outcome or refusal; those that none ended in are left out."""
+        counts: dict[str, int] = {}
+        for slot in range(self.segment.layout.slots):
+            totals = self.segment.slot_totals(slot)
+            for outcome in Outcome:
+                name = outcome.name.lower()
+                counts[name] = counts.get(name, 0) + totals[REQUESTS + outcome]
+        for section in range(self.segment.layout.sections):
+            totals = self.segment.section_totals(section)
+            for code, row in REFUSALS.items():
+                counts[code] = counts.get(code, 0) + totals[REFUSED + row.cell]
+        counts["answered"] = self.segment.head(0)[ANSWERED]
+        return {name: count for name, count in counts.items() if count}
+
+    def check(self) -> None:
+        """What must hold at every moment."""
+        live = [c.exchange for c in self.plane.clients if c.exchange.stage != SETTLED]
+        held = sum(1 for exchange in live if exchange.claim.held)
+        totals = [self.segment.slot_totals(slot) for slot in range(self.segment.layout.slots)]
+        assert sum(t[ACCEPTED] - t[SETTLED_CELL] for t in totals) == held
+        assert len(list(self.segment.leases(0))) == held
+        assert self.plane.waitroom.size == sum(1 for exchange in live if exchange.claim.waits)
+        assert self.segment.waiting(1) == self.plane.waitroom.size
+        assert self.plane.held_bytes == sum(exchange.body.size for exchange in live)
+        routes = self.plane.cell.read().tallies.values()
+        assert sum(tally.held for tally in routes) == held
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def post(body: bytes = b'{"model":"m"}', *fields: bytes, path: bytes = b"/v1/completions") -> bytes:
+    lines = [b"POST %s HTTP/1.1" % path, b"host: g", b"content-length: %d" % len(body), *fields]
+    return b"\r\n".join([*lines, b"", body])
+
+
+def get(path: bytes = b"/x", *fields: bytes) -> bytes:
+    return b"\r\n".join([b"GET %s HTTP/1.1" % path, b"host: g", *fields, b"", b""])
+
+
+def ok(body: bytes = b"fine", *fields: bytes, status: bytes = b"200 OK") -> bytes:
+    lines = [b"HTTP/1.1 " + status, b"content-length: %d" % len(body), *fields]
+    return b"\r\n".join([*lines, b"", body])
+
+
+def code_of(answer: bytes) -> str:
+    """The code of an answer of our own, "" for one that was relayed."""
+    head = answer.partition(b"\r\n\r\n")[0]
+    found = [line for line in head.split(b"\r\n") if line.startswith(b"x-sluicegate-error: ")]
+    return found[0].partition(b": ")[2].decode() if found else ""
+
+
+def status_of(answer: bytes) -> int:
+    return int(answer[9:12])
