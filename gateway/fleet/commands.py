@@ -36,6 +36,7 @@ class Supervise:
 class StartWorker:
     index: int
     row: int
+    workers: int  # it holds the listening sockets of all of them
 
 
 @dataclass(frozen=True, slots=True)

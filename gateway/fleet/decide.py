@@ -204,8 +204,7 @@ def _take_intent(
             if len(turn.fleet.asks) == 1:
                 _plan_next(turn)
         case IntentKept():
-            first = turn.fleet.asks[0]
-            _carry_out(turn, first, _plan(turn, first).sentences)
+            _kept(turn, turn.fleet.asks[0])
             _plan_next(turn)
         case WriteFailed(IntentKept(), reason):
             _answer(turn, turn.fleet.asks[0], Denied("store_failed", reason))
@@ -246,6 +245,17 @@ def _plan_next(turn: Turn) -> None:
         return
 
 
+def _kept(turn: Turn, event: Asked | SettingsRead) -> None:
+    """Carry out what the store has, unless the fleet has moved away from under it."""
+    try:
+        plan = _plan(turn, event)
+    except Denied as denied:  # it has left meanwhile, or the gateway began to close
+        turn.change(revision=turn.fleet.revision + 1)
+        _answer(turn, event, denied)
+    else:
+        _carry_out(turn, event, plan.sentences)
+
+
 def _carry_out(turn: Turn, event: Asked | SettingsRead, sentences: tuple[str, ...]) -> None:
     turn.change(asks=turn.fleet.asks[1:], revision=turn.fleet.revision + 1)
     turn.receipts.append((event.ticket, sentences))
@@ -275,7 +285,7 @@ def _answer(turn: Turn, event: Asked | SettingsRead, denied: Denied) -> None:
 def _publish(turn: Turn) -> None:
     """A new generation if the table has changed; and to each worker what it has not got."""
     fleet = turn.fleet
-    if turn.routes_moved and fleet.begun and not fleet.awaited:
+    if (turn.routes_moved or fleet.table is None) and fleet.begun and not fleet.awaited:
         turn.routes_moved = False
         table = build(fleet, fleet.generation + 1, turn.now)
         if not same(fleet.table, table):
@@ -315,7 +325,7 @@ def _arm(turn: Turn, event: Event) -> None:
         due += [when + QUIET_S for when in left if when + QUIET_S > turn.now]
         if fleet.closing is not None:
             due.append(fleet.closing.due_at)
-    elif fleet.armed > turn.now:
+    else:
         due.append(fleet.armed)
     when = max(min(due, default=inf), turn.now)
     if when != fleet.armed or isinstance(event, Ticked):

@@ -7,6 +7,7 @@ grace, so neither a long pause nor a clock step stretches a drain (appendix D.20
 """
 
 from dataclasses import replace
+from math import inf
 from typing import Any, Final
 
 from gateway.config import Settings
@@ -189,7 +190,7 @@ def _kept(settings: Settings, documents: dict[str, Document], now: float) -> dic
             retired=document["retired"],
             began=now,
             since=now,
-            **({"expires_at": now + settings.registry.ttl_s} if leased else {}),
+            expires_at=now + settings.registry.ttl_s if leased else inf,
         )
     return found
 

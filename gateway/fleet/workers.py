@@ -68,7 +68,7 @@ def start_missing(turn: Turn) -> None:
         row = index if index in free else free[0]  # the old row continues its counters
         worker = Worker(index, row, 0, turn.now, due_at=turn.now + START_MAX_S)
         turn.put_worker(worker)
-        turn.order(StartWorker(index, row))
+        turn.order(StartWorker(index, row, fleet.workers_wanted))
 
 
 def linked(turn: Turn, event: WorkerLinked) -> None:

@@ -26,6 +26,8 @@ from gateway.records import OUTCOMES_MAX, Stage
 
 MAGIC: Final = 0x534C5543_00000001  # "SLUC", layout version in the low half
 PAGE_CELLS: Final = mmap.PAGESIZE // 8
+IDENTITY: Final = 8  # cell of the header page: a number that tells this segment from others; the
+# first control stamps it, so that what a store says of slots is believed of this segment only
 
 # --- head of a row ---
 PID: Final = 0

@@ -1,0 +1,141 @@
+"""gRPC to instances: one channel per address, statuses translated, failures in one shape.
+
+Floor 3, I/O.   Owner: the control process.
+Both seams to gRPC are here: `reading` turns a message into a record, `calling` turns its exceptions
+into Unreachable. Nothing above this file sees either.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import grpc
+from sluicegate.v1 import lifecycle_pb2
+from sluicegate.v1.lifecycle_pb2_grpc import LifecycleStub
+from sluicegate.v1.states import Phase, State
+
+from gateway.fleet.status import Device, Status
+
+if TYPE_CHECKING:  # it exists in the generated .pyi only
+    from sluicegate.v1.lifecycle_pb2_grpc import LifecycleAsyncStub
+
+# Without ping_timeout a frozen peer is noticed after 70 s; `keepalive_timeout_ms` alone has no
+# effect (measured with grpcio 1.85). Statuses are small; a proxy of the environment is never meant.
+OPTIONS: Final = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.ping_timeout_ms", 3_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", 1 << 20),
+)
+
+
+class Unreachable(Exception):
+    """A call got no answer that could be used."""
+
+    def __init__(self, reason: str, slow: bool, missing: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.slow = slow  # the deadline passed
+        self.missing = missing  # the peer does not have this call
+
+
+class Garbled(Exception):
+    """A status that means nothing; the message says which field."""
+
+
+@contextmanager
+def calling(what: str) -> Iterator[None]:
+    """Around one awaited call. Raises: Unreachable."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as exc:
+        code = exc.code()
+        slow = code is grpc.StatusCode.DEADLINE_EXCEEDED
+        reason = f"{what}: {code.name.lower().replace('_', ' ')}"
+        details = (exc.details() or "").partition("\n")[0][:200]
+        if details and not slow:
+            reason = f"{reason}, {details}"
+        raise Unreachable(reason, slow, code is grpc.StatusCode.UNIMPLEMENTED) from exc
+
+
+def reading(message: lifecycle_pb2.InstanceStatus) -> Status:
+    """The record in a message.
+
+    Raises: Garbled.
+    """
+    try:
+        state, phase = State(message.state), Phase(message.phase)
+    except ValueError as exc:
+        raise Garbled(f"status of {message.instance_id or 'unknown'}: {exc}") from exc
+    if not message.incarnation:
+        raise Garbled(f"status of {message.instance_id or 'unknown'}: no incarnation")
+    device = None
+    if message.HasField("device"):
+        held = message.device
+        device = Device(
+            held.kind,
+            held.id,
+            held.memory_total_bytes,
+            held.memory_used_bytes,
+            held.memory_reserved_bytes,
+            held.memory_free_bytes,
+            held.memory_peak_bytes,
+        )
+    return Status(
+        instance_id=message.instance_id,
+        incarnation=message.incarnation,
+        sequence=message.sequence,
+        model=message.model,
+        version=message.version,
+        http=message.http_address,
+        grpc=message.grpc_address,
+        state=state,
+        phase=phase,
+        progress=min(max(message.progress, 0.0), 100.0),
+        reason=message.reason,
+        active_requests=message.active_requests,
+        queue_depth=message.queue_depth,
+        queue_wait_ms=message.queue_wait_ms,
+        batch_utilisation_ratio=message.batch_utilisation_ratio,
+        last_latency_ms=message.last_latency_ms,
+        tokens_per_s=message.tokens_per_s,
+        served_total=message.served_total,
+        progress_total=message.progress_total,
+        rejected_total=message.rejected_total,
+        max_concurrency=message.max_concurrency,
+        prompt_tokens_total=message.prompt_tokens_total,
+        completion_tokens_total=message.completion_tokens_total,
+        device=device,
+        load_ms=message.load_ms,
+        compile_ms=message.compile_ms,
+        warmup_ms=message.warmup_ms,
+    )
+
+
+class Channels:
+    """Channels by address, opened when first asked for."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, grpc.aio.Channel] = {}
+
+    def stub(self, address: str) -> "LifecycleAsyncStub":
+        channel = self._open.get(address)
+        if channel is None:
+            channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+            self._open[address] = channel
+        return LifecycleStub(channel)
+
+    async def drop(self, address: str) -> None:
+        """The address belongs to nobody any more."""
+        channel = self._open.pop(address, None)
+        if channel is not None:
+            await channel.close()
+
+    async def close(self) -> None:
+        for address in tuple(self._open):
+            await self.drop(address)

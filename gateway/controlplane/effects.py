@@ -1,0 +1,262 @@
+"""How each command is carried out.
+
+Floor 3, I/O.   Flow: decide -> commands -> [effects] -> the world -> events
+One method a command and nothing that decides. What takes time is awaited, and ends as an event.
+"""
+
+import asyncio
+import secrets
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sluicegate.v1.lifecycle_pb2 import DrainRequest, InstanceStatus, ResumeRequest, StopRequest
+
+from gateway.config import Settings
+from gateway.controlplane.channels import Channels, Unreachable, calling, reading
+from gateway.controlplane.folds import Folds
+from gateway.controlplane.journal import Journal
+from gateway.controlplane.link import WorkerLinks
+from gateway.controlplane.orders import SupervisorLink
+from gateway.controlplane.poll import Poller
+from gateway.controlplane.reload import SettingsFile
+from gateway.controlplane.tickets import Tickets
+from gateway.fleet.commands import (
+    Answer,
+    CallDrain,
+    CallResume,
+    CallStop,
+    Count,
+    CountDrain,
+    FoldSlot,
+    Follow,
+    Launch,
+    PollNow,
+    ReadNeeds,
+    ReadSettings,
+    Record,
+    SettleRow,
+    StartWorker,
+    Supervise,
+    Tell,
+    Unfollow,
+    WakeAt,
+    Write,
+)
+from gateway.fleet.events import (
+    CallFailed,
+    Event,
+    LaunchOrdered,
+    NeedsRead,
+    Observed,
+    RowSettled,
+    SettingsRead,
+    SlotFolded,
+    Source,
+    Ticked,
+    WriteFailed,
+)
+from gateway.fleet.registry import hashed
+from gateway.launch.base import Launcher
+from gateway.launch.needs import read_needs
+from gateway.messages import Spawn
+from gateway.state.settle import settle_row
+from gateway.state.shared import Segment
+from gateway.store.base import Store, StoreFailed
+from gateway.telemetry.tally import Tally
+
+CALL_S: Final = 3.0  # Drain, Resume, Stop answer at once; a busy loop may take a second
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCommand:
+    """What every worker is started with."""
+
+    door: str
+    listens: int  # addresses in gateway.listen
+    parent: int
+    log_format: str
+
+
+class Effects:
+    """Owner of the one timer; everything else belongs to the shells it is given."""
+
+    def __init__(
+        self,
+        *,
+        segment: Segment,
+        store: Store,
+        links: WorkerLinks,
+        orders: SupervisorLink,
+        poller: Poller,
+        channels: Channels,
+        launcher: Launcher,
+        file: SettingsFile,
+        folds: Folds,
+        tickets: Tickets,
+        journal: Journal,
+        tally: Tally,
+        worker: WorkerCommand,
+        settings: Callable[[], Settings],
+        post: Callable[[Event], None],
+    ) -> None:
+        self._segment = segment
+        self._store = store
+        self._links = links
+        self._orders = orders
+        self._poller = poller
+        self._channels = channels
+        self._launcher = launcher
+        self._file = file
+        self._folds = folds
+        self._tickets = tickets
+        self._journal = journal
+        self._tally = tally
+        self._worker = worker
+        self._settings = settings
+        self._post = post
+        self._timer: asyncio.TimerHandle | None = None
+
+    def by_command(self) -> dict[type, Callable[[Any], Any]]:
+        return {
+            Tell: lambda command: self._links.tell(command.row, command.message),
+            Supervise: lambda command: self._orders.order(command.message),
+            StartWorker: self._start_worker,
+            Launch: self._launch,
+            SettleRow: self._settle_row,
+            FoldSlot: self._fold_slot,
+            Follow: lambda command: self._poller.follow(command.name, command.grpc),
+            Unfollow: lambda command: self._poller.unfollow(command.name),
+            PollNow: lambda command: self._poller.poll_now(command.name),
+            CallDrain: self._call_drain,
+            CallResume: self._call_resume,
+            CallStop: self._call_stop,
+            Write: self._write,
+            ReadSettings: self._read_settings,
+            ReadNeeds: self._read_needs,
+            Answer: lambda command: self._tickets.answer(command.ticket, command.value),
+            Record: self._record,
+            Count: self._count,
+            CountDrain: self._count_drain,
+            WakeAt: self._wake_at,
+        }
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # -- processes
+
+    def _start_worker(self, command: StartWorker) -> None:
+        given = self._worker
+        held = {
+            f"listen{index}.{k}": f"listen{index}.{k}"
+            for index in range(command.workers)
+            for k in range(given.listens)
+        }
+        fds = ",".join(f"{name[6:].partition('.')[0]}:{{{name}}}" for name in held)
+        line = (
+            *(sys.executable, "-m", "gateway.mains.worker"),
+            *("--index", str(command.index), "--row", str(command.row)),
+            *("--control", given.door, "--segment-fd", "{segment}", "--life-fd", "{life}"),
+            *("--listen-fds", fds, "--parent", str(given.parent)),
+            *("--log-format", given.log_format),
+        )
+        descriptors = {"segment": "segment", "life": "life", **held}
+        name = f"worker{command.index}.{command.row}"
+        self._orders.order(Spawn(name, line, descriptors, {}, "", False))
+
+    def _launch(self, command: Launch) -> LaunchOrdered:
+        token = secrets.token_urlsafe(24)
+        self._launcher.launch(command, self._settings(), token)
+        return LaunchOrdered(command.name, hashed(token), self._now())
+
+    def _settle_row(self, command: SettleRow) -> RowSettled:
+        now = self._now()
+        lost = settle_row(self._segment, command.row, int(now * 1_000_000_000))
+        return RowSettled(command.row, lost, now)
+
+    async def _fold_slot(self, command: FoldSlot) -> SlotFolded | None:
+        folded = await self._folds.fold(command.slot, command.model, command.version)
+        return SlotFolded(command.slot, self._now()) if folded else None
+
+    # -- instances
+
+    async def _call_drain(self, command: CallDrain) -> Event:
+        request = DrainRequest(grace_s=command.grace_s, reason=command.reason)
+        try:
+            with calling("drain"):
+                stub = self._channels.stub(command.grpc)
+                reply = await stub.Drain(request, timeout=CALL_S)
+        except Unreachable as exc:
+            return CallFailed(command.name, "Drain", exc.reason, self._now())
+        return self._observed(command.name, command.grpc, reply.status)
+
+    async def _call_resume(self, command: CallResume) -> Event:
+        try:
+            with calling("resume"):
+                stub = self._channels.stub(command.grpc)
+                reply = await stub.Resume(ResumeRequest(), timeout=CALL_S)
+        except Unreachable as exc:
+            return CallFailed(command.name, "Resume", exc.reason, self._now())
+        return self._observed(command.name, command.grpc, reply.status)
+
+    async def _call_stop(self, command: CallStop) -> Event:
+        request = StopRequest(grace_s=command.grace_s, force=command.force)
+        try:
+            with calling("stop"):
+                stub = self._channels.stub(command.grpc)
+                reply = await stub.Stop(request, timeout=CALL_S)
+        except Unreachable as exc:
+            return CallFailed(command.name, "Stop", exc.reason, self._now())
+        return self._observed(command.name, command.grpc, reply.status)
+
+    def _observed(self, name: str, address: str, message: InstanceStatus) -> Event:
+        received, held = self._folds.sample(name)
+        status = reading(message)
+        return Observed(name, Source.REPLY, address, "", status, received, held, self._now())
+
+    # -- store and files
+
+    async def _write(self, command: Write) -> Event:
+        try:
+            await self._store.write(command.changes)
+        except StoreFailed as exc:
+            return WriteFailed(command.then, str(exc), self._now())
+        return command.then
+
+    def _read_settings(self, command: ReadSettings) -> SettingsRead:
+        settings, problems = self._file.read()
+        return SettingsRead(
+            command.ticket,
+            command.why,
+            command.dry_run,
+            command.revision,
+            settings,
+            problems,
+            self._now(),
+        )
+
+    def _read_needs(self, command: ReadNeeds) -> NeedsRead:
+        root = Path(self._settings().repository.root)
+        return NeedsRead(read_needs(root, command.pairs), self._now())
+
+    # -- people and the clock
+
+    def _record(self, command: Record) -> None:
+        self._journal.record(
+            command.kind, command.subject, command.text, command.fields, command.warn
+        )
+
+    def _count(self, command: Count) -> None:
+        getattr(self._tally, command.family)[command.key] += 1
+
+    def _count_drain(self, command: CountDrain) -> None:
+        self._tally.drain_ended(command.outcome, command.duration_s)
+
+    def _wake_at(self, command: WakeAt) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(command.when, lambda: self._post(Ticked(loop.time())))

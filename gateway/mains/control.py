@@ -1,0 +1,234 @@
+"""The control process: wiring.
+
+Floor 5.
+It holds nothing that its death would take along: intent is in the store, counters are in the
+segment, sockets and children are the supervisor's. It ends with the supervisor, in every way in
+which that can end.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import random
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import uvloop
+from aiohttp import web
+
+from admin.api import create_app
+from gateway.config import ConfigInvalid, Settings, parse
+from gateway.controlplane.channels import Channels
+from gateway.controlplane.effects import Effects, WorkerCommand
+from gateway.controlplane.enrol import Enrolment
+from gateway.controlplane.enrol import serve as serve_registry
+from gateway.controlplane.folds import Folds
+from gateway.controlplane.journal import Journal
+from gateway.controlplane.link import WorkerLinks, watch_beats
+from gateway.controlplane.live import About, LiveControl
+from gateway.controlplane.loop import ControlLoop
+from gateway.controlplane.orders import SupervisorLink
+from gateway.controlplane.poll import Poller
+from gateway.controlplane.reload import SettingsFile
+from gateway.controlplane.tickets import Tickets
+from gateway.fleet.decide import decide
+from gateway.fleet.durable import GENERATIONS, counter_change, restore
+from gateway.fleet.events import EffectFailed, Event
+from gateway.fleet.snapshot import FleetSnapshot
+from gateway.launch.local import LocalLauncher
+from gateway.mains.life import EXIT_ORPHANED, end_with
+from gateway.state.shared import GENERATION, IDENTITY, Segment
+from gateway.store.base import Store, StoreUnusable
+from gateway.store.sqlite import SqliteStore
+from gateway.telemetry.log import configure
+from gateway.telemetry.tally import Tally
+
+log = logging.getLogger(__name__)
+
+EXIT_UNUSABLE: Final = 78  # EX_CONFIG: starting again would change nothing
+ADMIN_BACKLOG: Final = 128
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="gateway.mains.control", description="the control side")
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--run-dir", type=Path, required=True)
+    for name in ("segment", "life", "supervisor", "door", "admin"):
+        parser.add_argument(f"--{name}-fd", type=int, required=True)
+    parser.add_argument("--registry", required=True, help="host:port of the Registry service")
+    parser.add_argument("--parent", type=int, required=True, help="pid that it must not outlive")
+    parser.add_argument("--log-format", choices=("json", "text"), default="json")
+    parser.add_argument("--log-level", default="info")
+    return parser.parse_args(given)
+
+
+class ControlProcess:
+    """Everything that one control process is made of, in the order in which it is made."""
+
+    def __init__(self, given: argparse.Namespace, settings: Settings, text: str) -> None:
+        self._given = given
+        self._settings = settings
+        self._file = SettingsFile(given.config, text)
+        self._segment = Segment(given.segment_fd)
+        self._tickets = Tickets()
+        self._tally = Tally()
+        self._channels = Channels()
+        self._journal = Journal(time.time, int(time.time()) * 1000)
+        self._links = WorkerLinks(self._post)
+        self._orders = SupervisorLink(self._segment, self._post, _orphaned)
+        self._rng = random.Random()
+
+    def _post(self, event: Event) -> None:
+        self._loop.post(event)
+
+    def _fleet(self) -> FleetSnapshot:
+        return self._loop.state
+
+    async def run(self) -> None:
+        """Until the supervisor ends it."""
+        store = await self._open_store()
+        number = self._identity()
+        folds = Folds(self._segment, store, number, self._fleet)
+        fleet = await self._restore(store, folds, number)
+        poller = Poller(
+            self._channels,
+            self._post,
+            lambda: self._fleet().settings.poll,
+            folds.sample,
+            lambda name: self._static_http(name),
+            self._rng,
+        )
+        effects = self._effects(store, folds, poller)
+        self._loop = ControlLoop[FleetSnapshot, Event](
+            fleet, decide, effects.by_command(), self._broken
+        )
+        live = self._live(folds)
+        await self._open(live, folds)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._loop.run())
+            tasks.create_task(live.sample())
+            tasks.create_task(self._file.watch(self._post))
+            tasks.create_task(
+                watch_beats(self._segment, lambda: self._fleet().holding(), self._post)
+            )
+
+    async def _open_store(self) -> Store:
+        path = Path(self._settings.store.url.removeprefix("sqlite:"))
+        return await SqliteStore.open(path)
+
+    def _identity(self) -> int:
+        """The segment's number; the first control gives it one."""
+        if not self._segment.cells[IDENTITY]:
+            self._segment.cells[IDENTITY] = self._rng.getrandbits(62) | 1  # never 0
+        return self._segment.cells[IDENTITY]
+
+    async def _restore(self, store: Store, folds: Folds, number: int) -> FleetSnapshot:
+        """What the last control left, and a reserve of generations before anything is published."""
+        documents = await store.read()
+        folds.restore(documents)
+        layout = self._segment.layout
+        served = max(
+            self._segment.cells[self._segment.base(row) + GENERATION] for row in range(layout.rows)
+        )
+        now = asyncio.get_running_loop().time()
+        wall = time.time() - now
+        fleet = restore(self._settings, documents, layout, number, served, now, wall)
+        await store.write((counter_change("generation", fleet.ceiling + GENERATIONS),))
+        folds.clear_free(frozenset(fleet.book.holders))
+        return fleet
+
+    def _effects(self, store: Store, folds: Folds, poller: Poller) -> Effects:
+        given = self._given
+        door = socket.socket(fileno=os.dup(given.door_fd))
+        command = WorkerCommand(
+            door.getsockname(), len(self._settings.gateway.listen), given.parent, given.log_format
+        )
+        door.close()
+        return Effects(
+            segment=self._segment,
+            store=store,
+            links=self._links,
+            orders=self._orders,
+            poller=poller,
+            channels=self._channels,
+            launcher=LocalLauncher(self._orders.order, given.registry),
+            file=self._file,
+            folds=folds,
+            tickets=self._tickets,
+            journal=self._journal,
+            tally=self._tally,
+            worker=command,
+            settings=lambda: self._fleet().settings,
+            post=self._post,
+        )
+
+    def _live(self, folds: Folds) -> LiveControl:
+        return LiveControl(
+            self._loop,
+            self._segment,
+            folds,
+            self._tickets,
+            self._journal,
+            self._tally,
+            About(self._given.parent, time.time(), _listening(self._given.run_dir, self._settings)),
+        )
+
+    async def _open(self, live: LiveControl, folds: Folds) -> None:
+        """Every road on which something can happen; the supervisor's last: it starts the loop."""
+        running = asyncio.get_running_loop()
+        enrolment = Enrolment(self._post, self._tickets, folds.sample)
+        self._registry = await serve_registry(enrolment, self._given.registry)
+        door = socket.socket(fileno=self._given.door_fd)
+        self._door = await running.create_unix_server(self._links.connection, sock=door)
+        runner = web.AppRunner(create_app(live), access_log=None)
+        await runner.setup()
+        admin = socket.socket(fileno=self._given.admin_fd)
+        await web.SockSite(runner, admin, backlog=ADMIN_BACKLOG).start()
+        self._runner = runner
+        sock = socket.socket(fileno=self._given.supervisor_fd)
+        sock.setblocking(False)
+        await running.create_unix_connection(lambda: self._orders, sock=sock)
+
+    def _static_http(self, name: str) -> str:
+        """The HTTP address that the file gives it; "" when it says itself."""
+        seen = self._fleet().instances.get(name)
+        return seen.http if seen is not None else ""
+
+    def _broken(self, command: object, exc: Exception) -> Event:
+        now = asyncio.get_running_loop().time()
+        return EffectFailed(type(command).__name__, repr(exc), now)
+
+
+def _listening(run_dir: Path, settings: Settings) -> tuple[str, ...]:
+    """The addresses that were bound, ports that the system chose included."""
+    try:
+        document: dict[str, Any] = orjson.loads((run_dir / "gateway.json").read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return settings.gateway.listen
+    return tuple(document["listen"])
+
+
+def _orphaned() -> None:
+    os._exit(EXIT_ORPHANED)
+
+
+def main() -> None:
+    given = arguments()
+    end_with(given.life_fd, given.parent)
+    configure(given.log_format, given.log_level, process="control")
+    try:
+        text = given.config.read_text()
+        process = ControlProcess(given, parse(text), text)
+        uvloop.run(process.run())
+    except (ConfigInvalid, StoreUnusable) as exc:
+        log.error("control cannot start", extra={"reason": str(exc)})
+        sys.exit(EXIT_UNUSABLE)
+
+
+if __name__ == "__main__":
+    main()
