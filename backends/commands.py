@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ import uvloop
 
 from backends.errors import EXIT_UNUSABLE, CannotListen, DependencyMissing
 from backends.log import configure
-from backends.settings import Address, Settings
+from backends.settings import WILDCARDS, Address, Settings
 from backends.snapshots.manifest import NAME_RULE, is_name
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ def instance(life_fd: int | None, instance_id: str, **given: Any) -> None:
     """Serve one version of a model: OpenAI API over HTTP, lifecycle over gRPC."""
     if life_fd is not None:
         _end_with(life_fd)
+    if WILDCARDS & {given["http"].host, given["grpc"].host}:
+        given["advertise"] = given["advertise"] or socket.gethostname()
     settings = Settings(instance_id=instance_id or f"{given['model']}-{given['version']}", **given)
     configure(settings.instance_id, settings.model, settings.version)
     try:

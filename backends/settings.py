@@ -3,12 +3,11 @@
 Floor 0, pure.
 """
 
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
+WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Address:
 
     def reached_at(self, port: int, advertise: str) -> str:
         """What others dial: the advertised host, else the one it is bound to."""
-        host = advertise or (socket.gethostname() if self.host in _WILDCARDS else self.host)
+        host = advertise or self.host
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -45,7 +44,7 @@ class Settings:
     instance_id: str
     http: Address = Address("127.0.0.1", 0)
     grpc: Address = Address("127.0.0.1", 0)
-    advertise: str = ""  # host that others reach it at, where it is bound to a wildcard
+    advertise: str = ""  # host that others reach it at; needed where it is bound to a wildcard
     registry: str = ""  # host:port of the gateway's Registry; empty: it is found by other means
     launch_token: str = ""
     device: str = ""  # the name in [[device]] of the gateway's config.toml
