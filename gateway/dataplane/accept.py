@@ -9,11 +9,19 @@ connection, and the client would lose the very answer (RFC 9112 section 9.6).
 
 import logging
 import re
-import socket
-import struct
 from typing import Any, Final
 
-from gateway.dataplane.caller import Caller
+from gateway.dataplane.caller import (
+    HEAD,
+    HELD_BODY,
+    LINGER_NS,
+    NOTHING,
+    NS,
+    OVER,
+    REST,
+    STREAMED_BODY,
+    Caller,
+)
 from gateway.dataplane.dial import no_delay
 from gateway.dataplane.plane import Plane
 from gateway.dataplane.relay import Exchange
@@ -40,62 +48,41 @@ from gateway.wire.heads import RequestHead
 
 log = logging.getLogger(__name__)
 
-NS: Final = 1_000_000_000
-LINGER_NS: Final = 2 * NS  # a round trip and a slow client's next write; nginx waits 5 s
 IDLE_GRACE_S: Final = 2.0  # at our end, for a kept-alive client that is just about to ask again
 EMPTY_LINES: Final = re.compile(rb"(?:\r\n)+")
-RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: closing sends RST
-
-# What is being read.
-HEAD: Final = 0
-HELD_BODY: Final = 1  # its JSON names the model
-STREAMED_BODY: Final = 2
-NOTHING: Final = 3  # the whole request is here
-REST: Final = 4  # dropped: the connection is ending
-OVER: Final = 5
 
 
 class ClientConnection(Caller):
-    """`reading`: one of the states above. `deadline_ns`: when the sweep ends it, 0 for never."""
+    """One client. Owner: its transport and, while a request is under way, its exchange."""
 
     __slots__ = (
         "_body",
-        "_body_max",
         "_finishing",
         "_moved",
         "_owes_go_on",
-        "_pending",
-        "_plane",
         "_pumping",
         "_quiet_since_ns",
-        "_read_held",
         "_searched",
-        "deadline_ns",
         "exchange",
         "head",
-        "reading",
     )
 
     def __init__(self, plane: Plane) -> None:
-        super().__init__()
-        self._plane = plane
+        super().__init__(plane)
         self.head = RequestHead(plane.request_memo, plane.request_starts)
         self.exchange = Exchange(plane, self, self.head)
         self._body = BodyReader()
-        self._body_max = 0
-        self.reading = HEAD
-        self.deadline_ns = self._quiet_since_ns = 0
+        self._quiet_since_ns = 0
         self._moved = False  # body bytes have come since the last sweep
         self._finishing = False  # the client will send nothing more
-        self._pending = b""
         self._searched = 0  # bytes of `_pending` that hold no end of a head; 0: none has begun
-        self._pumping = self._read_held = self._owes_go_on = False
+        self._pumping = self._owes_go_on = False
 
     # -- what the transport tells
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        plane = self._plane
+        plane = self.plane
         plane.clients[self] = None
         plane.ledger.connected()
         no_delay(transport)
@@ -107,23 +94,23 @@ class ClientConnection(Caller):
         try:
             reading = self.reading
             if reading == HEAD:
-                self._pending = self._pending + data if self._pending else data
+                self.pending = self.pending + data if self.pending else data
                 self._pump()
             elif reading in (HELD_BODY, STREAMED_BODY):
                 self._moved = True
                 self._read_body(data)
                 self._pump()
             elif reading == NOTHING:
-                self._pending += data
-                if len(self._pending) > self._plane.cell.read().bounds.head_max_bytes:
-                    self._hold_reading(True)
+                self.pending += data
+                if len(self.pending) > self.plane.cell.read().bounds.head_max_bytes:
+                    self.hold_reading(True)
         except Exception:  # a bug costs this client its connection, and nobody else anything
             log.exception("a request broke the data plane")
             self.transport.abort()
 
     def eof_received(self) -> bool:
         """A client that has sent its whole request may close its side and still listen."""
-        if self.reading == NOTHING and self._plane.cell.read().bounds.half_close == "serve":
+        if self.reading == NOTHING and self.plane.cell.read().bounds.half_close == "serve":
             self._finishing = True
             return True
         self._leave()
@@ -131,7 +118,7 @@ class ClientConnection(Caller):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
-        plane = self._plane
+        plane = self.plane
         plane.clients.pop(self, None)
         plane.ledger.disconnected()
         if plane.on_left is not None:
@@ -139,7 +126,7 @@ class ClientConnection(Caller):
 
     def _leave(self) -> None:
         self.reading = OVER
-        self._pending = b""
+        self.pending = b""
         self.exchange.client_gone()
 
     def pause_writing(self) -> None:
@@ -151,25 +138,14 @@ class ClientConnection(Caller):
         self.exchange.download_blocked(False)
         self._pump()
 
-    def _hold_reading(self, held: bool) -> None:
-        if held != self._read_held and not self.transport.is_closing():
-            self._read_held = held
-            if held:
-                self.transport.pause_reading()
-            else:
-                self.transport.resume_reading()
-
     # -- heads
 
     def _await_head(self) -> None:
         """Between requests."""
         self.reading = HEAD
         self._searched = 0
-        closing = self._plane.closing
-        self._due_in(IDLE_GRACE_S if closing else self._plane.cell.read().timeouts.client_idle_s)
-
-    def _due_in(self, limit_s: float) -> None:
-        self.deadline_ns = self._plane.clock() + int(limit_s * NS) if limit_s else 0
+        closing = self.plane.closing
+        self.due_in(IDLE_GRACE_S if closing else self.plane.cell.read().timeouts.client_idle_s)
 
     def _pump(self) -> None:
         """Serve what has been read, one request after the other; never from inside itself."""
@@ -177,7 +153,7 @@ class ClientConnection(Caller):
             return
         self._pumping = True
         try:
-            while self.reading == HEAD and self._pending and not self.blocked:
+            while self.reading == HEAD and self.pending and not self.blocked:
                 if not self._read_head():
                     break
         finally:
@@ -185,10 +161,10 @@ class ClientConnection(Caller):
 
     def _read_head(self) -> bool:
         """Begin the request whose head stands first; False when it is not whole yet."""
-        bounds = self._plane.cell.read().bounds
-        data = self._pending
+        bounds = self.plane.cell.read().bounds
+        data = self.pending
         if data[:2] == b"\r\n":  # RFC 9112 2.2: empty lines before a request are ignored
-            self._pending = data = EMPTY_LINES.sub(b"", data, count=1)
+            self.pending = data = EMPTY_LINES.sub(b"", data, count=1)
             self._searched = 0
         end = data.find(b"\r\n\r\n", self._searched)
         if end < 0 or end > bounds.head_max_bytes:
@@ -201,7 +177,7 @@ class ClientConnection(Caller):
         except GatewayError as exc:
             self._bad_head(exc)
             return False
-        self._pending = data[end + 4 :]
+        self.pending = data[end + 4 :]
         self.deadline_ns = 0
         self._begin()
         return True
@@ -214,7 +190,7 @@ class ClientConnection(Caller):
             self._bad_head(BadFraming("a line of the head ends without CR", "bad_request"))
         elif data:
             if self._searched == 0:
-                self._due_in(self._plane.cell.read().timeouts.client_head_s)
+                self.due_in(self.plane.cell.read().timeouts.client_head_s)
             self._searched = max(len(data) - 3, 1)
 
     def _bad_head(self, error: GatewayError) -> None:
@@ -233,29 +209,23 @@ class ClientConnection(Caller):
         self._owes_go_on = head.expects
         self.reading = STREAMED_BODY
         try:
-            table = self._plane.cell.read()
+            table = self.plane.cell.read()
             where = locate(head)
             if where == BY_BODY:
                 self._hold(table)
                 return
-            self._expect_body(table.bounds.body_max_bytes, False)
+            self._body.begin(head, False, table.bounds.body_max_bytes)
             if where == LISTING:
                 self._list_models(table)
                 return
             route, pin = routed(head, table, where)
-            part = self._take(self._pending)
+            part = self._take(self.pending)
             if part:
                 exchange.body.keep(part)
             key = key_hash(head.session) if head.session else NO_KEY
             exchange.start(route, pin, key, framing_line(head, -1), generates(head))
         except GatewayError as exc:
             exchange.refuse(exc)
-
-    def _expect_body(self, body_max: int, collects: bool) -> None:
-        if self.head.length > body_max:
-            raise too_large(body_max)
-        self._body_max = body_max
-        self._body.begin(self.head, collects)
 
     def _take(self, data: bytes) -> bytes:
         """What this input brings of the body; the rest waits.
@@ -267,10 +237,8 @@ class ClientConnection(Caller):
             part = b""
         else:
             used = body.feed(data)
-            self._pending = data[used:]
+            self.pending = data[used:]
             part = body.part
-            if body.size > self._body_max:
-                raise too_large(self._body_max)
             if used:
                 self._owes_go_on = False
         if body.done:
@@ -284,8 +252,8 @@ class ClientConnection(Caller):
             text = "a compressed body cannot be searched for its model: name it in x-model"
             raise GatewayError("encoded_body", text)
         self.reading = HELD_BODY
-        self._expect_body(table.bounds.route_body_max_bytes, True)
-        self._hold_part(self._pending)
+        self._body.begin(self.head, True, table.bounds.route_body_max_bytes)
+        self._hold_part(self.pending)
         if self.reading == HELD_BODY:
             self.go_on()
 
@@ -294,15 +262,15 @@ class ClientConnection(Caller):
         part = self._take(data)
         if part:
             exchange.body.keep(part)
-        bounds = self._plane.cell.read().bounds
-        if self._plane.held_bytes > bounds.route_body_total_bytes:
+        bounds = self.plane.cell.read().bounds
+        if self.plane.held_bytes > bounds.route_body_total_bytes:
             text = f"more than {bounds.route_body_total_bytes} bytes of bodies are held"
             raise GatewayError("bodies_full", text, 1)
         if self.reading != NOTHING:
             return
         body = exchange.body.joined()
         head = self.head
-        route = route_named(self._plane.cell.read(), read_model(body))
+        route = route_named(self.plane.cell.read(), read_model(body))
         key = NO_KEY
         if head.session:
             key = key_hash(head.session)
@@ -323,7 +291,7 @@ class ClientConnection(Caller):
             self.exchange.client_broke(exc)
 
     def _list_models(self, table: CompiledTable) -> None:
-        self._take(self._pending)
+        self._take(self.pending)
         model = listed(self.head)
         body = models_answer(table, model)
         if body is None:
@@ -331,7 +299,7 @@ class ClientConnection(Caller):
         self.exchange.served_here()
         keep = self._may_keep()
         bodyless = self.head.start.method == b"HEAD"
-        request_id, date = self.exchange.client_id, self._plane.date
+        request_id, date = self.exchange.client_id, self.plane.date
         said = self._connection_line(keep)
         self.transport.write(own_answer(body, request_id, date, said, bodyless))
         self.finished(keep)
@@ -343,22 +311,18 @@ class ClientConnection(Caller):
             self._owes_go_on = False
             self.transport.write(GO_ON)
 
-    def hold_upload(self, held: bool) -> None:
-        if self.reading == STREAMED_BODY:
-            self._hold_reading(held)
-
     def answer(self, error: GatewayError) -> None:
         if self.transport.is_closing():
             return
         keep = self._may_keep()
-        request_id, date = self.exchange.client_id, self._plane.date
+        request_id, date = self.exchange.client_id, self.plane.date
         bodyless = self.head.start.method == b"HEAD"
         said = self._connection_line(keep)
         self.transport.write(refusal(error, request_id, date, said, bodyless))
         self.finished(keep)
 
     def _may_keep(self) -> bool:
-        return self.reading == NOTHING and self.head.keep_alive and not self._plane.closing
+        return self.reading == NOTHING and self.head.keep_alive and not self.plane.closing
 
     def _connection_line(self, keep: bool) -> bytes:
         if not keep:
@@ -370,39 +334,14 @@ class ClientConnection(Caller):
             return
         if keep:
             self._await_head()
-            self._hold_reading(False)
+            self.hold_reading(False)
             self._pump()
             if self._finishing and self.reading == HEAD and not self.blocked:
                 self.transport.close()
         elif self.reading == NOTHING:
-            self._close()
+            self.close()
         else:
-            self._linger()
-
-    def _close(self) -> None:
-        """What is written still goes out, unless the client takes too long to read it."""
-        self.reading = OVER
-        self._due_in(self._plane.cell.read().timeouts.client_idle_s)
-        self.transport.close()
-
-    def _linger(self) -> None:
-        """Say that we are done, and let the client finish its sentence."""
-        self.reading = REST
-        self._pending = b""
-        self.deadline_ns = self._plane.clock() + LINGER_NS
-        self._hold_reading(False)
-        self.transport.write_eof()
-
-    def cut(self, hidden: bool) -> None:
-        self.reading = OVER
-        self._pending = b""
-        self.deadline_ns = self._plane.clock() + LINGER_NS
-        if hidden:
-            sock = self.transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-            self.transport.abort()
-        else:
-            self.transport.close()  # an unfinished body; what the instance sent still goes out
+            self.linger()
 
     # -- time
 
@@ -411,9 +350,9 @@ class ClientConnection(Caller):
         if self.deadline_ns and now >= self.deadline_ns:
             self._late()
         elif self.reading in (HELD_BODY, STREAMED_BODY):
-            limit_s = self._plane.cell.read().timeouts.client_body_idle_s
+            limit_s = self.plane.cell.read().timeouts.client_body_idle_s
             stage = self.exchange.stage
-            ours = self._read_held or self._owes_go_on
+            ours = self.read_held or self._owes_go_on
             if self.reading == STREAMED_BODY:
                 ours = ours or stage in (UNPLACED, DIALLING)
             if self._moved or ours or not self._quiet_since_ns:
@@ -426,19 +365,15 @@ class ClientConnection(Caller):
             self._quiet_since_ns = 0
 
     def _late(self) -> None:
-        if self.reading == HEAD and self._pending and not self.blocked:
+        if self.reading == HEAD and self.pending and not self.blocked:
             self._bad_head(GatewayError("request_timed_out", "the head took too long"))
         elif self.reading == HEAD:
-            self._close()
-            self.deadline_ns = self._plane.clock() + LINGER_NS
+            self.close()
+            self.deadline_ns = self.plane.clock() + LINGER_NS
         else:
             self.transport.abort()
 
     def end_if_idle(self) -> None:
         """We are closing: a connection without a request has no reason to stay."""
-        if self.reading == HEAD and not self._pending:
-            self._close()
-
-
-def too_large(body_max: int) -> GatewayError:
-    return GatewayError("body_too_large", f"a body of more than {body_max} bytes")
+        if self.reading == HEAD and not self.pending:
+            self.close()

@@ -1,11 +1,15 @@
 """The part of a request's body that is in memory.
 
-Floor 2, no I/O.
+Floor 3, I/O: `send`.
 Before the request has its instance this is what came so far; afterwards it is what a replay would
 need, until it grows too large or the instance answers. `Plane.held_bytes` is the sum over all.
 """
 
+from typing import Any, Final
+
 from gateway.dataplane.plane import Plane
+
+JOINED_BYTES: Final = 16_384  # a body up to this is copied behind its head, to be one write
 
 
 class HeldBody:
@@ -49,3 +53,13 @@ class HeldBody:
         if len(self.parts) != 1:
             self.parts = [b"".join(self.parts)]
         return self.parts[0]
+
+    def send(self, head: bytes, transport: Any) -> None:
+        """Write a head and what is here behind it."""
+        parts = self.parts
+        if len(parts) == 1 and len(parts[0]) <= JOINED_BYTES:
+            transport.write(head + parts[0])
+            return
+        transport.write(head)
+        for part in parts:
+            transport.write(part)

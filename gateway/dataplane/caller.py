@@ -1,29 +1,57 @@
-"""What an exchange needs of the client's side.
+"""A client connection's own end: how it is paused, told to close, and cut.
 
-Floor 3, no I/O of its own.
+Floor 3, I/O.
+What an exchange needs of its client, and nothing of requests.
 """
 
-from typing import Any
+import socket
+import struct
+from typing import Any, Final
 
+from gateway.dataplane.plane import Plane
 from gateway.errors import GatewayError
+
+NS: Final = 1_000_000_000
+LINGER_NS: Final = 2 * NS  # a round trip and a slow client's next write; nginx waits 5 s
+RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: closing sends RST
+
+# What is being read.
+HEAD: Final = 0
+HELD_BODY: Final = 1  # its JSON names the model
+STREAMED_BODY: Final = 2
+NOTHING: Final = 3  # the whole request is here
+REST: Final = 4  # dropped: the connection is ending
+OVER: Final = 5
 
 
 class Caller:
-    """The client's side, as an exchange needs it. `blocked`: it does not read what we write."""
+    """`reading`: one of the states above. `blocked`: the client does not read what we write.
+    `deadline_ns`: when the sweep ends the connection, 0 for never. `peer`: its address."""
 
-    __slots__ = ("blocked", "peer", "transport")
+    __slots__ = (
+        "blocked",
+        "deadline_ns",
+        "peer",
+        "pending",
+        "plane",
+        "read_held",
+        "reading",
+        "transport",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, plane: Plane) -> None:
+        self.plane = plane
         self.transport: Any = None
-        self.peer = b""  # its address
-        self.blocked = False
+        self.peer = b""
+        self.pending = b""  # read, and not yet used
+        self.reading = HEAD
+        self.deadline_ns = 0
+        self.blocked = self.read_held = False
+
+    # -- for the exchange; requests belong to ClientConnection
 
     def go_on(self) -> None:
         """The request has found its instance: ask for the body, if the client waits to be asked."""
-        raise NotImplementedError
-
-    def hold_upload(self, held: bool) -> None:
-        """Stop (or go on) reading the request body."""
         raise NotImplementedError
 
     def answer(self, error: GatewayError) -> None:
@@ -34,6 +62,46 @@ class Caller:
         """The response is out."""
         raise NotImplementedError
 
+    def hold_upload(self, held: bool) -> None:
+        """Stop (or go on) reading the request body."""
+        if self.reading == STREAMED_BODY:
+            self.hold_reading(held)
+
     def cut(self, hidden: bool) -> None:
         """End the connection visibly; `hidden`: a mere close would look like a whole answer."""
-        raise NotImplementedError
+        self.reading = OVER
+        self.pending = b""
+        self.deadline_ns = self.plane.clock() + LINGER_NS
+        if hidden:
+            sock = self.transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            self.transport.abort()
+        else:
+            self.transport.close()  # an unfinished body; what the instance sent still goes out
+
+    # -- for ourselves
+
+    def hold_reading(self, held: bool) -> None:
+        if held != self.read_held and not self.transport.is_closing():
+            self.read_held = held
+            if held:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    def due_in(self, limit_s: float) -> None:
+        self.deadline_ns = self.plane.clock() + int(limit_s * NS) if limit_s else 0
+
+    def close(self) -> None:
+        """What is written still goes out, unless the client takes too long to read it."""
+        self.reading = OVER
+        self.due_in(self.plane.cell.read().timeouts.client_idle_s)
+        self.transport.close()
+
+    def linger(self) -> None:
+        """Say that we are done, and let the client finish its sentence."""
+        self.reading = REST
+        self.pending = b""
+        self.deadline_ns = self.plane.clock() + LINGER_NS
+        self.hold_reading(False)
+        self.transport.write_eof()

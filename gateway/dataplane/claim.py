@@ -2,7 +2,7 @@
 
 Floor 2, no I/O.
 Owner: the exchange it is a part of. `take` reads instances and opens the lease in one step. Every
-lease that it opens is settled once; every request ends in one of `end` and `refuse`.
+lease that it opens is settled once, every request finished once.
 """
 
 from gateway.dataplane.plane import Plane
@@ -184,14 +184,13 @@ class Claim:
         self.version.tally.held -= 1
         self._plane.ledger.settle(lease, outcome, now, sent_bytes)
 
-    def end(self, outcome: Outcome) -> None:
-        """The request is over; its last attempt was on `target`."""
-        self._plane.ledger.ended(self.target.slot, outcome)
+    def finish(self, outcome: Outcome, refusal: Refusal) -> None:
+        """The request is over. It counts as its last attempt ended; if no instance worked on it,
+        as the refusal that the client was given."""
+        ledger = self._plane.ledger
+        if self.attempts and outcome is not Outcome.REFUSED:
+            ledger.ended(self.target.slot, outcome)
+        else:
+            ledger.refused(self.section, refusal)
         if self.attempts > 1:
-            self._plane.ledger.replayed(self.section, outcome is Outcome.SERVED)
-
-    def refuse(self, refusal: Refusal) -> None:
-        """The request is over without an instance that worked on it."""
-        self._plane.ledger.refused(self.section, refusal)
-        if self.attempts > 1:
-            self._plane.ledger.replayed(self.section, False)
+            ledger.replayed(self.section, outcome is Outcome.SERVED)

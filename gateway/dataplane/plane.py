@@ -6,7 +6,7 @@ nanoseconds, as in the segment): deadlines are numbers of it, compared once a se
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, Final
 
@@ -85,6 +85,13 @@ class Plane:
         """The gateway's id of a new request; never 0, below 2**63 (a signed cell)."""
         self._number = number = self._number + 1
         return number
+
+    def start(self, dial: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Dialling is the one thing that needs a task; it is kept until it ends."""
+        task = self.loop.create_task(dial)
+        self.dials.add(task)
+        task.add_done_callback(self.dials.discard)
+        return task
 
     def freed(self, slot: int) -> None:
         """A lease on the slot was given back: whoever waits for its version may go."""

@@ -31,7 +31,7 @@ from gateway.wire.heads import RequestHead, ResponseHead
 
 log = logging.getLogger(__name__)
 
-JOINED_BYTES: Final = 16_384  # a body up to this is copied behind its head, to be one write
+UNUSED: Final = REFUSALS["client_gone"]  # where an instance's outcome counts
 
 
 class Exchange(Listener):
@@ -82,8 +82,6 @@ class Exchange(Listener):
         self._harmless = self._generates = self.complete = self.moved = False
         self.stalled_upload = False  # the instance does not read what we write
         self._sent = self.began_ns = self.since_ns = 0
-
-    # -- the request, as the client's side brings it
 
     def begin(self) -> None:
         """A request's head is here; from now on it has to end somewhere."""
@@ -136,8 +134,6 @@ class Exchange(Listener):
         if self.complete:
             self._all_sent()
 
-    # -- placing
-
     def _place(self, first: bool) -> bool:
         """Open a lease and send; False when there is no room. `first`: nobody waits before it.
 
@@ -153,9 +149,7 @@ class Exchange(Listener):
             self._attach(connection)
             return True
         self.stage = next_stage(self.stage, stages.DIAL_BEGAN)
-        self._dialling = task = plane.loop.create_task(self._dial(claim.target, claim.lease))
-        plane.dials.add(task)
-        task.add_done_callback(plane.dials.discard)
+        self._dialling = plane.start(self._dial(claim.target, claim.lease))
         return True
 
     async def _dial(self, target: CompiledTarget, lease: int) -> None:
@@ -187,14 +181,7 @@ class Exchange(Listener):
         self._plane.ledger.sending(claim.lease, connection.port)
         address = claim.target.address
         head = request_head(request, address, self.caller.peer, self._framing, self._ids)
-        parts = body.parts
-        write = connection.transport.write
-        if len(parts) == 1 and len(parts[0]) <= JOINED_BYTES:
-            write(head + parts[0])
-        else:
-            write(head)
-            for part in parts:
-                write(part)
+        body.send(head, connection.transport)
         self._sent = body.size
         if body.is_much():
             body.let_go()
@@ -225,8 +212,6 @@ class Exchange(Listener):
                 self.refuse(exc)
             else:
                 self.claim.change_queue()
-
-    # -- the response, as the instance's side brings it
 
     def interim(self, head: ResponseHead) -> None:
         self.moved = True
@@ -264,7 +249,7 @@ class Exchange(Listener):
         self.stage = next_stage(self.stage, stages.ENDED)
         outcome = answer.judged(content_bytes, self._generates)
         self.claim.settle(outcome, self._plane.clock(), self._sent)
-        self.claim.end(outcome)
+        self.claim.finish(outcome, UNUSED)
         self.caller.finished(answer.keep)
 
     def broken(self, why: str) -> None:
@@ -276,7 +261,8 @@ class Exchange(Listener):
         reused = connection is not None and connection.used
         failure = Failure.RESET_REUSED if reused else Failure.RESET_FRESH
         outcome = Outcome.TRUNCATED if self.stage == STREAMING else Outcome.RESET
-        text = f"{self.claim.target.instance} closed the connection without an answer"
+        where = "in the middle of its answer" if self.stage == STREAMING else "without an answer"
+        text = f"{self.claim.target.instance} closed the connection {where}"
         self._fail(failure, outcome, GatewayError("instance_reset", text))
 
     def upload_blocked(self, blocked: bool) -> None:
@@ -300,8 +286,6 @@ class Exchange(Listener):
             error = not_ready(claim.route, claim.version.name)
         self._fail(Failure.REFUSED, Outcome.REFUSED, error)
 
-    # -- ends
-
     def timed_out(self, why: str) -> None:
         text = f"{self.claim.target.instance} took more than {why}"
         error = GatewayError("instance_timed_out", text)
@@ -312,9 +296,8 @@ class Exchange(Listener):
         plane, claim = self._plane, self.claim
         decision = decide(failure, self.stage == STREAMING, self.body.whole, self._harmless)
         if outcome in BLAMES_INSTANCE:
-            fields = {"instance": claim.target.instance, "outcome": outcome.name.lower()}
-            fields |= {"why": error.message, "request_id": f"{self.number:016x}"}
-            log.warning("attempt failed", extra=fields)
+            said = {"outcome": outcome.name.lower(), "why": error.message}
+            log.warning("attempt failed", extra={**said, "request_id": f"{self.number:016x}"})
         may = claim.attempts <= plane.cell.read().bounds.replays_max
         if decision is Decision.REPLAY and may and plane.budget.spend():
             self._replay(outcome, error)
@@ -345,17 +328,11 @@ class Exchange(Listener):
         self.stage = next_stage(self.stage, stages.REFUSED)
         self._tell(error, False)
 
-    def _tell(self, error: GatewayError, cut: bool) -> None:
+    def _tell(self, error: GatewayError, begun: bool) -> None:
         """The request is over with its last attempt."""
         self.body.let_go()
-        if self._failed is Outcome.REFUSED:
-            self.claim.refuse(error.refusal)
-        else:
-            self.claim.end(self._failed)
-        if cut:
-            self.caller.cut(self.answer.hides_a_cut())
-        else:
-            self.caller.answer(error)
+        self.claim.finish(self._failed, error.refusal)
+        self._say(error, begun)
 
     def refuse(self, error: GatewayError) -> None:
         """We say no to a request that holds no instance."""
@@ -363,10 +340,7 @@ class Exchange(Listener):
         claim.stop_waiting(self._plane.clock())
         self.stage = next_stage(self.stage, stages.REFUSED)
         self.body.let_go()
-        if claim.attempts and self._failed is not Outcome.REFUSED:
-            claim.end(self._failed)
-        else:
-            claim.refuse(error.refusal)
+        claim.finish(self._failed, error.refusal)
         self.caller.answer(error)
 
     def served_here(self) -> None:
@@ -379,26 +353,20 @@ class Exchange(Listener):
         if self.stage == SETTLED:
             return
         self._end(stages.CLIENT_LOST, Outcome.CLIENT_GONE)
-        if self.claim.attempts:
-            self.claim.end(Outcome.CLIENT_GONE)
-        else:
-            self.claim.refuse(REFUSALS["client_gone"])
+        self.claim.finish(Outcome.CLIENT_GONE, REFUSALS["client_gone"])
 
     def client_broke(self, error: GatewayError) -> None:
         """The client's own bytes are wrong or late, in the middle of its body."""
         begun = self.stage == STREAMING
         self._end(stages.CLIENT_LOST, Outcome.CLIENT_GONE)
-        self.claim.refuse(error.refusal)
+        self.claim.finish(Outcome.REFUSED, error.refusal)  # by us: it counts as that
         self._say(error, begun)
 
     def cut(self, error: GatewayError) -> None:
         """By an operator, by a drain's deadline, or by our own end."""
         begun = self.stage == STREAMING
         self._end(stages.CUT, Outcome.CUT)
-        if self.claim.attempts:
-            self.claim.end(Outcome.CUT)
-        else:
-            self.claim.refuse(error.refusal)
+        self.claim.finish(Outcome.CUT, error.refusal)
         self._say(error, begun)
 
     def _say(self, error: GatewayError, begun: bool) -> None:

@@ -4,6 +4,7 @@ Floor 1, pure.   Flow: parse -> [body] -> relay
 One reader per client connection, begun anew for each request.
 """
 
+from gateway.errors import GatewayError
 from gateway.wire.chunks import ChunkReader
 from gateway.wire.heads import RequestHead
 
@@ -12,19 +13,21 @@ class BodyReader:
     """`part`: what the last input brought, raw for a body that streams, content for one that is
     collected. `size`: content so far. `done`: the request is whole."""
 
-    __slots__ = ("_chunks", "_collects", "_left", "done", "part", "size")
+    __slots__ = ("_chunks", "_left", "_size_max", "done", "part", "size")
 
     def __init__(self) -> None:
         self._chunks: ChunkReader | None = None
-        self._collects = False
-        self._left = 0
+        self._left = self._size_max = 0
         self.done = True
         self.part = b""
         self.size = 0
 
-    def begin(self, head: RequestHead, collects: bool) -> None:
+    def begin(self, head: RequestHead, collects: bool, size_max: int) -> None:
+        """Raises: GatewayError for a length that is too large."""
+        self._size_max = size_max
+        if head.length > size_max:
+            raise self._too_large()
         self._chunks = ChunkReader(collects) if head.chunked else None
-        self._collects = collects
         self._left = max(head.length, 0)
         self.done = not head.chunked and self._left == 0
         self.part = b""
@@ -33,7 +36,7 @@ class BodyReader:
     def feed(self, received: bytes) -> int:
         """How many of the bytes belong to this body.
 
-        Raises: BadFraming.
+        Raises: GatewayError.
         """
         chunks = self._chunks
         if chunks is None:
@@ -45,6 +48,8 @@ class BodyReader:
             return len(part)
         used = chunks.feed(received)
         self.size = chunks.size
+        if self.size > self._size_max:
+            raise self._too_large()
         self.done = chunks.done
         if chunks.payload is not None:
             self.part = b"".join(chunks.payload)
@@ -54,3 +59,6 @@ class BodyReader:
             if chunks.done and chunks.owes_end:
                 self.part += b"\r\n"
         return used
+
+    def _too_large(self) -> GatewayError:
+        return GatewayError("body_too_large", f"a body of more than {self._size_max} bytes")

@@ -22,6 +22,9 @@ async def test_every_case_passes(tmp_path: Path) -> None:
         script = await asyncio.create_subprocess_exec(
             *(sys.executable, str(SCRIPT), f"127.0.0.1:{worker.port}"),
             *("--upstream-port", str(port), "--json", str(report), "--ttft", "1"),
+            # An event that arrives before the stub has noted its sending counts as the next one,
+            # which follows 0.4 s later; what is buffered comes later than that.
+            *("--latency", "0.5"),
             stdout=asyncio.subprocess.DEVNULL,
         )
         await script.wait()
