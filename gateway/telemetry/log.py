@@ -40,13 +40,18 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """`12:03:44 message  field=value`, the level only where it matters."""
+    """`12:03:44 message  field=value`, without what the message says already.
+
+    The level is shown only where someone must look; `kind` is for machines that sort lines.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         level = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""
-        shown = "".join(f"  {key}={value}" for key, value in _fields(record).items())
-        line = f"{clock} {level}{record.getMessage()}{shown}"
+        message = record.getMessage()
+        fields = {key: value for key, value in _fields(record).items() if key != "kind"}
+        shown = "".join(f"  {k}={v}" for k, v in fields.items() if str(v) not in message)
+        line = f"{clock} {level}{message}{shown}"
         if record.exc_info:
             line = f"{line}\n{self.formatException(record.exc_info)}"
         return line

@@ -34,6 +34,11 @@ def test_a_text_line_names_the_level_only_where_someone_must_look() -> None:
     assert alarm.endswith(" error: drain began")
 
 
+def test_a_text_line_does_not_say_a_thing_twice() -> None:
+    line = TextLines().format(record(kind="drain", subject="drain began", held=3))
+    assert line.endswith(" drain began  held=3")
+
+
 @pytest.mark.parametrize("lines", [JsonLines({}), TextLines()])
 def test_an_exception_is_on_the_line(lines: logging.Formatter) -> None:
     made = record()
