@@ -58,6 +58,7 @@ class Worker:
         self._row = row
         self.link = Link(control, self._hello, self.heard)
         self._listeners = Listeners(sockets, self._connection)
+        self._accepts = {index}  # whose connections it takes, from the first table on
         self.finished = asyncio.Event()
         self._tell_sent: dict[int, list[int]] = {}  # slot: tokens of who asked
         self._tell_empty: dict[int, list[int]] = {}
@@ -112,9 +113,10 @@ class Worker:
             case Cut():
                 self._cut(message)
             case Accept(index):
-                if not self._plane.closing and self._plane.cell.generation:
-                    self._listeners.accept(index)
+                self._accepts.add(index)
+                self._accept()
             case Leave(index):
+                self._accepts.discard(index)
                 self._listeners.leave(index)
             case Close(grace_s):
                 self._close(grace_s)
@@ -135,10 +137,15 @@ class Worker:
         for waiter in plane.waitroom.everyone():
             waiter.reviewed()
         plane.waitroom.wake_all()
-        if first and not plane.closing:
-            self._listeners.accept(self._index)
+        if first:
+            self._accept()
             gc.collect()
             gc.freeze()  # what lives as long as the process is not looked at again
+
+    def _accept(self) -> None:
+        if self._plane.cell.table is not None and not self._plane.closing:
+            for index in self._accepts:
+                self._listeners.accept(index)
 
     def sent(self, slot: int) -> None:
         """No lease of the slot is connecting or sending any more."""
