@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import grpc
+
+from gateway.fleet.status import Device, Status
 from sluicegate.v1 import lifecycle_pb2
 from sluicegate.v1.lifecycle_pb2_grpc import LifecycleStub
 from sluicegate.v1.states import Phase, State
-
-from gateway.fleet.status import Device, Status
 
 if TYPE_CHECKING:  # it exists in the generated .pyi only
     from sluicegate.v1.lifecycle_pb2_grpc import LifecycleAsyncStub

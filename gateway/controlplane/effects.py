@@ -8,11 +8,9 @@ import asyncio
 import secrets
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
-
-from sluicegate.v1.lifecycle_pb2 import DrainRequest, InstanceStatus, ResumeRequest, StopRequest
 
 from gateway.config import Settings
 from gateway.controlplane.channels import Channels, Unreachable, calling, reading
@@ -32,6 +30,7 @@ from gateway.fleet.commands import (
     CountDrain,
     FoldSlot,
     Follow,
+    KeepText,
     Launch,
     PollNow,
     ReadNeeds,
@@ -66,6 +65,7 @@ from gateway.state.settle import settle_row
 from gateway.state.shared import Segment
 from gateway.store.base import Store, StoreFailed
 from gateway.telemetry.tally import Tally
+from sluicegate.v1.lifecycle_pb2 import DrainRequest, InstanceStatus, ResumeRequest, StopRequest
 
 CALL_S: Final = 3.0  # Drain, Resume, Stop answer at once; a busy loop may take a second
 
@@ -135,6 +135,7 @@ class Effects:
             CallStop: self._call_stop,
             Write: self._write,
             ReadSettings: self._read_settings,
+            KeepText: lambda command: self._file.keep(command.text),
             ReadNeeds: self._read_needs,
             Answer: lambda command: self._tickets.answer(command.ticket, command.value),
             Record: self._record,
@@ -224,15 +225,16 @@ class Effects:
             await self._store.write(command.changes)
         except StoreFailed as exc:
             return WriteFailed(command.then, str(exc), self._now())
-        return command.then
+        return replace(command.then, now=self._now())
 
     def _read_settings(self, command: ReadSettings) -> SettingsRead:
-        settings, problems = self._file.read()
+        text, settings, problems = self._file.read()
         return SettingsRead(
             command.ticket,
             command.why,
             command.dry_run,
             command.revision,
+            text,
             settings,
             problems,
             self._now(),

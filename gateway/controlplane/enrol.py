@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Final
 
 import grpc
-from sluicegate.v1 import lifecycle_pb2, lifecycle_pb2_grpc
 
 from gateway.controlplane.channels import Garbled, reading
 from gateway.controlplane.tickets import Tickets
 from gateway.fleet.commands import BeatAnswer, RegisterAnswer
 from gateway.fleet.events import Beaten, Deregistered, Event, Registered
 from gateway.fleet.status import Status
+from sluicegate.v1 import lifecycle_pb2, lifecycle_pb2_grpc
 
 # Peers may ping every 5 s without a call under way: a stricter server sends GOAWAY, too many pings.
 OPTIONS: Final = (

@@ -13,14 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from sluicegate.v1.lifecycle_pb2 import GetStatusRequest, WatchStatusRequest
-from sluicegate.v1.states import State
-
 from gateway.config import Poll
 from gateway.controlplane.channels import Channels, Garbled, Unreachable, calling, reading
 from gateway.fleet.events import Event, Observed, PollFailed, Source
 from gateway.fleet.registry import literal_host
 from gateway.fleet.status import Status
+from sluicegate.v1.lifecycle_pb2 import GetStatusRequest, WatchStatusRequest
+from sluicegate.v1.states import State
 
 CALLS_MAX: Final = 64  # polls under way at once
 JITTER: Final = 0.1  # of the interval, either way

@@ -19,23 +19,47 @@ DEBOUNCE_MS: Final = 300  # editors and `cp` write in several steps, closer toge
 
 
 class SettingsFile:
-    """Owner of nothing but the text that was looked at last."""
+    """The file, and a copy of what was taken over from it last.
 
-    def __init__(self, path: Path, text: str) -> None:
+    kept: where that copy is. A control that is started while the file is broken goes on with it: a
+    crash must not make a typing error into an outage.
+    """
+
+    def __init__(self, path: Path, kept: Path) -> None:
         self.path = path
-        self._last = text
+        self._kept = kept
+        self._last = ""
 
-    def read(self) -> tuple[Settings | None, tuple[Problem, ...]]:
-        """What the file says now, or everything that is wrong with it."""
+    def read(self) -> tuple[str, Settings | None, tuple[Problem, ...]]:
+        """Its text, and what it says, or everything that is wrong with it."""
         try:
             text = self.path.read_text()
         except (OSError, UnicodeDecodeError) as exc:
-            return None, (Problem("", f"{self.path} cannot be read: {exc}"),)
+            return "", None, (Problem("", f"{self.path} cannot be read: {exc}"),)
         self._last = text
         try:
-            return parse(text), ()
+            return text, parse(text), ()
         except ConfigInvalid as exc:
-            return None, exc.problems
+            return text, None, exc.problems
+
+    def keep(self, text: str) -> None:
+        """Keep what is in force; whole, or the copy before it."""
+        fresh = self._kept.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(self._kept)
+
+    def begin(self, again: bool) -> Settings:
+        """The settings to start with; `again`: this gateway ran before, so a copy is believed.
+
+        Raises: ConfigInvalid.
+        """
+        text, settings, problems = self.read()
+        if settings is not None:
+            self.keep(text)
+            return settings
+        if again and self._kept.exists():
+            return parse(self._kept.read_text())
+        raise ConfigInvalid(problems)
 
     def moved(self) -> bool:
         """Whether it is there and says something else than when it was read last."""

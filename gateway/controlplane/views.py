@@ -6,8 +6,6 @@ Loop time becomes wall time here, because the views are for people.
 
 from collections.abc import Mapping
 
-from sluicegate.v1.states import State
-
 from gateway.control import (
     DeviceView,
     DrainView,
@@ -24,6 +22,7 @@ from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.table import ready_in_s, reason, standing
 from gateway.state.shared import BEAT_NS, CONNECTIONS, Segment
+from sluicegate.v1.states import State
 
 NS = 1_000_000_000
 Shares = Mapping[tuple[str, str], float]  # observed lately, by (model, version)

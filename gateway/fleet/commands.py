@@ -113,7 +113,7 @@ class CallStop:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Keep the changes durably, then `then` happened; otherwise WriteFailed."""
+    """Keep the changes durably, then `then` happened, at a time of its own; else WriteFailed."""
 
     changes: Sequence[Change]
     then: Kept
@@ -127,6 +127,13 @@ class ReadSettings:
     why: str
     dry_run: bool = False
     revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeepText:
+    """Keep the text of the settings in force: for a control that finds the file broken."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +216,7 @@ Command = (
     | CallStop
     | Write
     | ReadSettings
+    | KeepText
     | ReadNeeds
     | Answer
     | Record

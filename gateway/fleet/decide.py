@@ -17,6 +17,7 @@ from gateway.fleet.commands import (
     Count,
     FoldSlot,
     Follow,
+    KeepText,
     ReadSettings,
     WakeAt,
     Write,
@@ -264,6 +265,7 @@ def _carry_out(turn: Turn, event: Asked | SettingsRead, sentences: tuple[str, ..
         return
     assert event.settings is not None, "planned, so it parsed"
     adoption.carry_out(turn, event.settings)
+    turn.order(KeepText(event.text))
     turn.order(Count("reloads", "applied"))
     text = f"config.toml taken over ({event.why}): {', '.join(sentences)}"
     turn.record("config", "config.toml", text, changes=list(sentences), why=event.why)

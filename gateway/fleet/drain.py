@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from gateway.fleet.commands import CallDrain, CallStop, Command, PollNow, Supervise, Tell
+from gateway.fleet.slots import NO_SLOT
 from gateway.messages import Cut, Kill, LostRequest, TellEmpty, TellSent
 
 SIGKILL: Final = 9  # signal.SIGKILL; floor 1 imports no signal module
@@ -142,7 +143,9 @@ def _publishing(drain: Drain, facts: Facts) -> Step:
     # a worker that does not acknowledge is killed by another rule.
     if facts.served < drain.generation:
         return drain, ()
-    moved = replace(move(drain, Phase.SETTLING, facts.now), owed=frozenset(facts.live))
+    # An instance that never had a slot was never in a table: nobody can hold anything.
+    owed = frozenset(facts.live) if drain.slot != NO_SLOT else frozenset[int]()
+    moved = replace(move(drain, Phase.SETTLING, facts.now), owed=owed)
     return moved, _tell(moved, facts, TellSent(drain.slot, drain.token))
 
 

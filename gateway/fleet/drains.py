@@ -8,8 +8,6 @@ instance: held out, stopped, or forgotten.
 from dataclasses import replace
 from typing import Final
 
-from sluicegate.v1.states import State
-
 from gateway.fleet.commands import CallDrain, CallResume, CountDrain
 from gateway.fleet.drain import (
     ENDED,
@@ -32,6 +30,7 @@ from gateway.fleet.turn import Turn
 from gateway.fleet.workers import record_lost
 from gateway.records import Health, Intent
 from gateway.store.base import Remove
+from sluicegate.v1.states import State
 
 RETIRED: Final = "taken out of config.toml"
 HELD_OUT_S: Final = 86_400.0  # told to an instance that came back while it is held out

@@ -13,7 +13,7 @@ from typing import Any, Final
 from gateway.config import Settings
 from gateway.fleet.drain import ENDED, Drain, Phase
 from gateway.fleet.registry import Origin, Seen
-from gateway.fleet.slots import NO_SLOT, Holder, SlotBook
+from gateway.fleet.slots import NO_SLOT, Holder, SlotBook, leave
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.weights import Override, Overrides
 from gateway.records import Intent
@@ -113,14 +113,23 @@ def restore(
     instances = _statics(settings) | _kept(settings, documents.get("instances", {}), now)
     book = _book(documents.get("slots", {}), layout, segment)
     instances = {name: _with_slot(seen, book, documents) for name, seen in instances.items()}
+    living = {seen.slot for seen in instances.values()}
+    for slot in book.holders.keys() - living:  # its incarnation ended while nobody looked
+        book = leave(book, slot, max(ceiling, generation_min) + 1, now)
     weights = {
         key: {name: Override(row["weight"], row["over"]) for name, row in rows.items()}
         for key, rows in documents.get("weights", {}).items()
     }
+    launched = {
+        f"{model.name}-{version}-{ordinal}"
+        for model in settings.model
+        for version, count in model.replicas.items()
+        for ordinal in range(count)
+    }
     drains = {
         name: _drain(name, document, instances.get(name), now, wall)
         for name, document in documents.get("drains", {}).items()
-        if name in instances or document["stop"]
+        if name in instances or document["stop"] or name in launched
     }
     for name, drain in drains.items():
         if name in instances:

@@ -267,6 +267,7 @@ class SettingsRead:
     why: str
     dry_run: bool
     revision: int | None
+    text: str
     settings: Settings | None
     problems: tuple[Problem, ...]
     now: float

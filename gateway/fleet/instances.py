@@ -8,8 +8,6 @@ better is for polls to confirm (health.py).
 from dataclasses import replace
 from typing import Final
 
-from sluicegate.v1.states import State
-
 from gateway.fleet import drains, launches
 from gateway.fleet.commands import (
     Answer,
@@ -46,6 +44,7 @@ from gateway.fleet.turn import Turn
 from gateway.fleet.workers import note
 from gateway.records import Health, Intent
 from gateway.store.base import Remove
+from sluicegate.v1.states import State
 
 STEP_PERCENT: Final = 5.0  # progress is told in such steps, and at each phase
 FORGET_S: Final = 3600.0  # an instance that is gone is shown for an hour
@@ -207,8 +206,8 @@ def _became_ready(turn: Turn, before: Seen, after: Seen) -> None:
 
 def _tell_health(turn: Turn, before: Seen, after: Seen) -> None:
     health, reason = after.opinion.health, after.opinion.reason
-    if before.opinion.health is Health.UNKNOWN and health is Health.GOOD:
-        return  # the first reading says so already
+    if health is Health.UNKNOWN or (before.opinion.health is Health.UNKNOWN and not reason):
+        return  # a new incarnation, and its first reading: told already
     text = f"{after.name} is {health.value}" + (f": {reason}" if reason else "")
     warn = health is not Health.GOOD
     turn.record("instance", after.name, text, warn=warn, health=health.value, reason=reason)

@@ -9,8 +9,6 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from sluicegate.v1.states import Phase, State
-
 from gateway.config import Settings
 from gateway.fleet import drains
 from gateway.fleet.commands import Count, Launch, ReadNeeds, Supervise, Unfollow
@@ -22,6 +20,7 @@ from gateway.fleet.snapshot import FleetSnapshot, Launched, Stage
 from gateway.fleet.turn import Turn
 from gateway.messages import Kill
 from gateway.records import Health, Intent
+from sluicegate.v1.states import Phase, State
 
 CHILD: Final = "instance."  # prefix of the children's names
 SIGTERM: Final = 15
@@ -73,7 +72,10 @@ def _know(turn: Turn, name: str) -> None:
     launched = turn.fleet.launches[name]
     seen = turn.fleet.instances.get(name)
     if seen is None or seen.origin is not Origin.LAUNCHED:
-        turn.put(Seen(name, launched.model, launched.version, Origin.LAUNCHED, since=turn.now))
+        drain = turn.fleet.drains.get(name)
+        held_out = Intent.STOP if drain and drain.stop else Intent.DRAIN
+        fresh = Seen(name, launched.model, launched.version, Origin.LAUNCHED, since=turn.now)
+        turn.put(replace(fresh, intent=held_out if drain else Intent.ACTIVE))
     elif not launched.pid:
         _dead(turn, seen, "its process is gone")
 

@@ -14,12 +14,11 @@ from ipaddress import ip_address
 from math import inf
 from typing import Final
 
-from sluicegate.v1.states import State
-
 from gateway.fleet.health import UNSEEN, Opinion
 from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.status import Status
 from gateway.records import Health, Intent
+from sluicegate.v1.states import State
 
 SUPERSEDED_MAX: Final = 32  # an id that restarts every minute is remembered for half an hour
 

@@ -9,8 +9,6 @@ absent route is a 404. Standings say why, for the bodies of 503s.
 from dataclasses import replace
 from typing import Final
 
-from sluicegate.v1.states import State
-
 from gateway.fleet.registry import Seen, hindrance
 from gateway.fleet.snapshot import FleetSnapshot, Launched
 from gateway.records import (
@@ -26,6 +24,7 @@ from gateway.records import (
     Version,
     VersionName,
 )
+from sluicegate.v1.states import State
 
 UNKNOWN_S: Final = -1.0
 LATE_S: Final = 1.0  # an instance that is later than the last one was is expected any moment

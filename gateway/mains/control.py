@@ -22,7 +22,7 @@ import uvloop
 from aiohttp import web
 
 from admin.api import create_app
-from gateway.config import ConfigInvalid, Settings, parse
+from gateway.config import ConfigInvalid, Settings
 from gateway.controlplane.channels import Channels
 from gateway.controlplane.effects import Effects, WorkerCommand
 from gateway.controlplane.enrol import Enrolment
@@ -70,11 +70,11 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 class ControlProcess:
     """Everything that one control process is made of, in the order in which it is made."""
 
-    def __init__(self, given: argparse.Namespace, settings: Settings, text: str) -> None:
+    def __init__(self, given: argparse.Namespace) -> None:
         self._given = given
-        self._settings = settings
-        self._file = SettingsFile(given.config, text)
         self._segment = Segment(given.segment_fd)
+        self._file = SettingsFile(given.config, given.run_dir / "accepted.toml")
+        self._settings = self._file.begin(again=bool(self._segment.cells[IDENTITY]))
         self._tickets = Tickets()
         self._tally = Tally()
         self._channels = Channels()
@@ -175,7 +175,7 @@ class ControlProcess:
             self._tickets,
             self._journal,
             self._tally,
-            About(self._given.parent, time.time(), _listening(self._given.run_dir, self._settings)),
+            _about(self._given, self._settings),
         )
 
     async def _open(self, live: LiveControl, folds: Folds) -> None:
@@ -204,13 +204,14 @@ class ControlProcess:
         return EffectFailed(type(command).__name__, repr(exc), now)
 
 
-def _listening(run_dir: Path, settings: Settings) -> tuple[str, ...]:
-    """The addresses that were bound, ports that the system chose included."""
+def _about(given: argparse.Namespace, settings: Settings) -> About:
+    """What the supervisor wrote down when it began; ports that the system chose included."""
+    path = given.run_dir / "gateway.json"
     try:
-        document: dict[str, Any] = orjson.loads((run_dir / "gateway.json").read_bytes())
+        document: dict[str, Any] = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError):
-        return settings.gateway.listen
-    return tuple(document["listen"])
+        return About(given.parent, time.time(), settings.gateway.listen)
+    return About(given.parent, path.stat().st_mtime, tuple(document["listen"]))
 
 
 def _orphaned() -> None:
@@ -222,9 +223,7 @@ def main() -> None:
     end_with(given.life_fd, given.parent)
     configure(given.log_format, given.log_level, process="control")
     try:
-        text = given.config.read_text()
-        process = ControlProcess(given, parse(text), text)
-        uvloop.run(process.run())
+        uvloop.run(ControlProcess(given).run())
     except (ConfigInvalid, StoreUnusable) as exc:
         log.error("control cannot start", extra={"reason": str(exc)})
         sys.exit(EXIT_UNUSABLE)
