@@ -10,8 +10,8 @@ every law that must hold is checked at the moment at which it could break:
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -26,25 +26,20 @@ from gateway.fleet.decide import decide
 from gateway.fleet.durable import restore
 from gateway.fleet.registry import hashed
 from gateway.fleet.snapshot import FleetSnapshot
-from gateway.fleet.status import Status
 from gateway.messages import (
-    Close,
-    Cut,
     Exit,
     Kill,
     LostRequest,
     Message,
     Publish,
     Serving,
-    TellEmpty,
-    TellSent,
 )
-from gateway.records import RouteTable, Target
+from gateway.records import Target
 from gateway.state.shared import Layout
-from gateway.store.base import Documents, Put, StoreFailed
-from sluicegate.v1.states import Phase, State
+from gateway.store.base import StoreFailed
+from sluicegate.v1.states import State
+from tests.sim.processes import HOP_S, Lease, SimInstance, SimStore, SimWorker, now
 
-HOP_S = 1 / 1024  # one message between two processes; a power of two, so that sums are exact
 SIGKILL = 9
 TOKEN = "token"
 
@@ -65,142 +60,6 @@ replicas = { "1" = 2 }
 """
 
 
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-@dataclass(slots=True)
-class SimInstance:
-    """A process that loads, serves, drains and may misbehave."""
-
-    world: "World"
-    name: str
-    life: int
-    load_s: float
-    state: State = State.INITIALIZING
-    sequence: int = 1
-    steps: int = 0
-    frozen: bool = False  # SIGSTOP: it answers nothing
-    alive: bool = True
-    active: set[int] = field(default_factory=set)  # request ids
-
-    def status(self) -> Status:
-        return Status(
-            instance_id=self.name,
-            incarnation=f"{self.name}#{self.life}",
-            sequence=self.sequence,
-            model="m",
-            version="1",
-            http=f"127.0.0.1:{1000 + self.life}",
-            grpc=f"127.0.0.1:{2000 + self.life}",
-            state=self.state,
-            phase=Phase.SERVING if self.state is State.READY else Phase.LOADING_MODEL,
-            progress=100.0 if self.state is State.READY else 20.0,
-            active_requests=len(self.active),
-            progress_total=self.steps,
-        )
-
-    def become(self, state: State) -> None:
-        if self.alive:
-            self.state = state
-            self.sequence += 1
-            self.push()
-
-    def push(self) -> None:
-        """Its watch stream says at once what has changed."""
-        if self.alive and not self.frozen:
-            self.world.later(HOP_S, lambda: self.world.say(self, e.Source.WATCH))
-
-    def accept(self, request: int) -> None:
-        assert self.alive, "a request reached a dead instance without a dial failing"
-        assert self.state is State.READY, f"request {request} reached {self.name}, {self.state}"
-        self.active.add(request)
-        self.steps += 1
-
-    def end(self, status: int) -> None:
-        if not self.alive:
-            return
-        self.alive = False
-        for request in tuple(self.active):
-            self.world.broken(request)
-        self.world.later(HOP_S, lambda: self.world.exited(f"instance.{self.name}", status))
-
-
-@dataclass(slots=True)
-class Lease:
-    request: int
-    slot: int
-    instance: SimInstance
-    opened: float
-
-
-@dataclass(slots=True)
-class SimWorker:
-    world: "World"
-    index: int
-    row: int
-    pid: int
-    table: RouteTable | None = None
-    leases: dict[int, Lease] = field(default_factory=dict)
-    asked: list[TellEmpty] = field(default_factory=list)
-    stuck: bool = False
-    alive: bool = True
-
-    def hear(self, message: Message) -> None:
-        if not self.alive or self.stuck:
-            return
-        match message:
-            case Publish(table):
-                if self.table is None or table.generation > self.table.generation:
-                    self.table = table
-                    self.world.post_later(e.WorkerAcked(self.row, table.generation, now()))
-            case TellSent(_, token):  # requests are sent in no time here
-                self.world.post_later(e.SlotSent(self.row, token, now()))
-            case TellEmpty():
-                self.asked.append(message)
-                self.settled()
-            case Cut(slots, _, token):
-                lost = tuple(
-                    LostRequest(one.request, "", one.slot, "streaming", now() - one.opened, 0)
-                    for one in tuple(self.leases.values())
-                    if one.slot in slots
-                )
-                for one in lost:
-                    self.world.finish(one.request_id, "cut")
-                self.world.post_later(e.LeasesCut(self.row, token, lost, now()))
-            case Close():
-                self.world.later(HOP_S, lambda: self.die(0))
-
-    def settled(self) -> None:
-        held = {lease.slot for lease in self.leases.values()}
-        for question in [one for one in self.asked if one.slot not in held]:
-            self.asked.remove(question)
-            self.world.post_later(e.SlotEmptied(self.row, question.token, now()))
-
-    def die(self, status: int) -> None:
-        if self.alive:
-            self.alive = False
-            name = f"worker{self.index}.{self.row}"
-            self.world.later(HOP_S, lambda: self.world.exited(name, status))
-
-
-class SimStore:
-    def __init__(self) -> None:
-        self.documents: Documents = {}
-        self.broken = False
-
-    async def write(self, changes: Sequence[Any]) -> None:
-        await asyncio.sleep(HOP_S)
-        if self.broken:
-            raise StoreFailed("the disk is full")
-        for change in changes:
-            kind = self.documents.setdefault(change.kind, {})
-            if isinstance(change, Put):
-                kind[change.key] = change.document
-            else:
-                kind.pop(change.key, None)
-
-
 class World:
     """Everything outside the control process, and the control process itself."""
 
@@ -215,6 +74,7 @@ class World:
         self.named: dict[int, str] = {}  # lost request: cause, as operators were told
         self.records: list[tuple[float, str]] = []
         self.generations: list[int] = []
+        self.children: dict[str, int] = {}  # what the supervisor has not reaped: name, pid
         self.serving = False
         self.exit_code: int | None = None
         self.reload_text: str | None = None
@@ -234,12 +94,9 @@ class World:
         effects = self._effects()
         self.loop = ControlLoop[FleetSnapshot, e.Event](fleet, decide, effects, self._broken)
         self._running = asyncio.get_running_loop().create_task(self.loop.run())
-        pids = {f"instance.{one.name}": 1 for one in self.instances.values() if one.alive}
-        alive = [one for one in self.workers.values() if one.alive]
-        pids |= {f"worker{one.index}.{one.row}": one.pid for one in alive}
         unsettled = frozenset(self.dead_leases)
-        self.post(e.ChildrenSeen(pids, 2, unsettled, now()))
-        for worker in alive:
+        self.post(e.ChildrenSeen(dict(self.children), 2, unsettled, now()))
+        for worker in [one for one in self.workers.values() if one.alive]:
             self.later(HOP_S, partial(self._hello, worker))
 
     async def kill_control(self) -> None:
@@ -340,6 +197,7 @@ class World:
         assert one.row not in self.dead_leases, "a row is settled before it is used again"
         worker = SimWorker(self, one.index, one.row, next(self._numbers) + 10_000)
         self.workers[one.row] = worker
+        self.children[f"worker{one.index}.{one.row}"] = worker.pid
         self.later(0.125, lambda: self._hello(worker))
 
     def _hello(self, worker: SimWorker) -> None:
@@ -353,6 +211,7 @@ class World:
         assert old is None or not old.alive, f"{one.name} was started twice"
         born = SimInstance(self, one.name, next(self._numbers), self.load_s)
         self.instances[one.name] = born
+        self.children[f"instance.{one.name}"] = 1
         self.later(HOP_S, lambda: self._register(born))
         self.later(born.load_s, lambda: born.become(State.READY))
         return e.LaunchOrdered(one.name, hashed(TOKEN), now())
@@ -456,6 +315,7 @@ class World:
     # -- what happens
 
     def exited(self, name: str, status: int) -> None:
+        del self.children[name]
         if name.startswith("worker"):
             row = int(name.partition(".")[2])
             self.dead_leases[row] = dict(self.workers[row].leases)

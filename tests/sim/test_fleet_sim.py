@@ -20,7 +20,8 @@ from gateway.fleet.snapshot import FleetSnapshot
 from gateway.records import Health
 from sluicegate.v1.states import State
 from tests.sim.clock import simulate
-from tests.sim.fleet import CONFIG, HOP_S, SIGKILL, World, now, ready, started
+from tests.sim.fleet import CONFIG, SIGKILL, World, ready, started
+from tests.sim.processes import HOP_S, now
 
 A, B = "m-1-0", "m-1-1"
 
