@@ -48,6 +48,7 @@ from gateway.wire.heads import RequestHead
 
 log = logging.getLogger(__name__)
 
+AFFINITY: Final = Policy.AFFINITY.value
 IDLE_GRACE_S: Final = 2.0  # at our end, for a kept-alive client that is just about to ask again
 EMPTY_LINES: Final = re.compile(rb"(?:\r\n)+")
 
@@ -88,6 +89,7 @@ class ClientConnection(Caller):
         no_delay(transport)
         peer = transport.get_extra_info("peername")
         self.peer = peer[0].encode() if isinstance(peer, tuple) else b"unknown"  # RFC 7239 6.2
+        plane.tick()
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
@@ -102,7 +104,7 @@ class ClientConnection(Caller):
                 self._pump()
             elif reading == NOTHING:
                 self.pending += data
-                if len(self.pending) > self.plane.cell.read().bounds.head_max_bytes:
+                if len(self.pending) > self.plane.bounds.head_max_bytes:
                     self.hold_reading(True)
         except Exception:  # a bug costs this client its connection, and nobody else anything
             log.exception("a request broke the data plane")
@@ -110,7 +112,7 @@ class ClientConnection(Caller):
 
     def eof_received(self) -> bool:
         """A client that has sent its whole request may close its side and still listen."""
-        if self.reading == NOTHING and self.plane.cell.read().bounds.half_close == "serve":
+        if self.reading == NOTHING and self.plane.bounds.half_close == "serve":
             self._finishing = True
             return True
         self._leave()
@@ -145,7 +147,7 @@ class ClientConnection(Caller):
         self.reading = HEAD
         self._searched = 0
         closing = self.plane.closing
-        self.due_in(IDLE_GRACE_S if closing else self.plane.cell.read().timeouts.client_idle_s)
+        self.due_in(IDLE_GRACE_S if closing else self.plane.timeouts.client_idle_s)
 
     def _pump(self) -> None:
         """Serve what has been read, one request after the other; never from inside itself."""
@@ -161,7 +163,7 @@ class ClientConnection(Caller):
 
     def _read_head(self) -> bool:
         """Begin the request whose head stands first; False when it is not whole yet."""
-        bounds = self.plane.cell.read().bounds
+        bounds = self.plane.bounds
         data = self.pending
         if data[:2] == b"\r\n":  # RFC 9112 2.2: empty lines before a request are ignored
             self.pending = data = EMPTY_LINES.sub(b"", data, count=1)
@@ -190,7 +192,8 @@ class ClientConnection(Caller):
             self._bad_head(BadFraming("a line of the head ends without CR", "bad_request"))
         elif data:
             if self._searched == 0:
-                self.due_in(self.plane.cell.read().timeouts.client_head_s)
+                self.plane.tick()
+                self.due_in(self.plane.timeouts.client_head_s)
             self._searched = max(len(data) - 3, 1)
 
     def _bad_head(self, error: GatewayError) -> None:
@@ -262,7 +265,7 @@ class ClientConnection(Caller):
         part = self._take(data)
         if part:
             exchange.body.keep(part)
-        bounds = self.plane.cell.read().bounds
+        bounds = self.plane.bounds
         if self.plane.held_bytes > bounds.route_body_total_bytes:
             text = f"more than {bounds.route_body_total_bytes} bytes of bodies are held"
             raise GatewayError("bodies_full", text, 1)
@@ -274,7 +277,7 @@ class ClientConnection(Caller):
         key = NO_KEY
         if head.session:
             key = key_hash(head.session)
-        elif route.policy is Policy.AFFINITY:
+        elif route.policy == AFFINITY:
             prefix = prompt_prefix(body)
             key = key_hash(prefix) if prefix else NO_KEY
         pin = head.version.decode("utf-8", "replace")
@@ -350,7 +353,7 @@ class ClientConnection(Caller):
         if self.deadline_ns and now >= self.deadline_ns:
             self._late()
         elif self.reading in (HELD_BODY, STREAMED_BODY):
-            limit_s = self.plane.cell.read().timeouts.client_body_idle_s
+            limit_s = self.plane.timeouts.client_body_idle_s
             stage = self.exchange.stage
             ours = self.read_held or self._owes_go_on
             if self.reading == STREAMED_BODY:

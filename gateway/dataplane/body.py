@@ -42,7 +42,7 @@ class HeldBody:
 
     def is_much(self) -> bool:
         """More than a replay is worth, or than all bodies together may take."""
-        bounds = self._plane.cell.read().bounds
+        bounds = self._plane.bounds
         return (
             self.size > bounds.replay_max_bytes
             or self._plane.held_bytes > bounds.route_body_total_bytes

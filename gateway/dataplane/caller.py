@@ -90,12 +90,12 @@ class Caller:
                 self.transport.resume_reading()
 
     def due_in(self, limit_s: float) -> None:
-        self.deadline_ns = self.plane.clock() + int(limit_s * NS) if limit_s else 0
+        self.deadline_ns = self.plane.now + int(limit_s * NS) if limit_s else 0
 
     def close(self) -> None:
         """What is written still goes out, unless the client takes too long to read it."""
         self.reading = OVER
-        self.due_in(self.plane.cell.read().timeouts.client_idle_s)
+        self.due_in(self.plane.timeouts.client_idle_s)
         self.transport.close()
 
     def linger(self) -> None:

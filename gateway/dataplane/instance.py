@@ -111,7 +111,7 @@ class InstanceConnection:
             and table is not None
             and self.slot in table.owners
             and not plane.closing
-            and plane.pool.checkin(self.slot, self, plane.clock())
+            and plane.pool.checkin(self.slot, self, plane.now)
         ):
             self.used = True
             return
@@ -163,8 +163,7 @@ class InstanceConnection:
             searched = max(len(self._pending) - 3, 0)
             data = self._pending + data
             self._pending = b""
-        table = self._plane.cell.table
-        head_max = table.bounds.head_max_bytes if table is not None else 0
+        head_max = self._plane.bounds.head_max_bytes
         while True:
             end = data.find(HEAD_END, searched)
             if end < 0 or end > head_max:

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Final
 
 from gateway.messages import Suspected
+from gateway.records import Bounds, RouteTable, Timeouts
 from gateway.state.budget import Budget
 from gateway.state.cell import Cell
 from gateway.state.ledger import Ledger
@@ -20,6 +21,7 @@ from gateway.wire.compose import date_line
 from gateway.wire.heads import RequestLine
 from gateway.wire.lines import REQUEST_NAMES, RESPONSE_NAMES, LineMemo
 
+NS: Final = 1_000_000_000
 NUMBER_BITS: Final = 32  # requests of one worker's life, before its number's random part moves
 
 
@@ -28,6 +30,7 @@ class Plane:
 
     __slots__ = (
         "_number",
+        "bounds",
         "budget",
         "cell",
         "clients",
@@ -38,6 +41,7 @@ class Plane:
         "held_bytes",
         "ledger",
         "loop",
+        "now",
         "on_left",
         "pool",
         "request_memo",
@@ -46,6 +50,7 @@ class Plane:
         "response_starts",
         "rng",
         "suspect",
+        "timeouts",
         "trace",
         "waitroom",
     )
@@ -73,6 +78,10 @@ class Plane:
         self.response_memo = LineMemo(RESPONSE_NAMES)
         self.request_starts: dict[bytes, RequestLine] = {}
         self.response_starts: dict[bytes, tuple[int, int, bytes]] = {}
+        # The table's, one attribute away; all 0 before the first, when nothing is accepted.
+        self.bounds = Bounds(0, 0, 0, 0, 0, 0, "abort")
+        self.timeouts = Timeouts(0, 0, 0, 0, 0, 0, 0, 0)
+        self.now = clock()
         self.date = date_line(0)
         self.closing = False
         self.held_bytes = 0
@@ -80,6 +89,20 @@ class Plane:
         # 31 random bits above 32 counted ones: unique over workers, lives and take-overs.
         self._number = rng.getrandbits(63 - NUMBER_BITS) << NUMBER_BITS
         self.trace = b"%016x" % (rng.getrandbits(63) | 1)  # first half of the traces we start
+
+    def publish(self, table: RouteTable) -> bool:
+        """Serve this table from now on; False for one that is older than the one in force."""
+        if not self.cell.publish(table, self.tick()):
+            return False
+        self.bounds = table.bounds
+        self.timeouts = table.timeouts
+        self.pool.idle_ns = int(table.timeouts.pool_idle_s * NS)
+        return True
+
+    def tick(self) -> int:
+        """The time. `now` is the last one that was read: enough for limits of seconds."""
+        self.now = now = self.clock()
+        return now
 
     def next_number(self) -> int:
         """The gateway's id of a new request; never 0, below 2**63 (a signed cell)."""

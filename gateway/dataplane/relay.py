@@ -97,7 +97,7 @@ class Exchange(Listener):
         self._ids = b"x-request-id: " + client_id
         if not request.traced:
             self._ids += b"\r\n" + trace_line(plane.trace, number)
-        self.began_ns = self.since_ns = plane.clock()
+        self.began_ns = self.since_ns = plane.tick()
         plane.budget.requests += 1.0
 
     def start(
@@ -111,7 +111,7 @@ class Exchange(Listener):
         self._generates = generates
         self._harmless = route.replayable or self.request.start.method in IDEMPOTENT
         self.claim.aim(route, pin, key)
-        if not self._place(False):
+        if not self._place(False, self.began_ns):
             self.claim.wait(self.began_ns)
 
     def more(self, part: bytes) -> None:
@@ -134,13 +134,12 @@ class Exchange(Listener):
         if self.complete:
             self._all_sent()
 
-    def _place(self, first: bool) -> bool:
+    def _place(self, first: bool, now: int) -> bool:
         """Open a lease and send; False when there is no room. `first`: nobody waits before it.
 
         Raises: GatewayError.
         """
         plane, claim = self._plane, self.claim
-        now = plane.clock()
         if not claim.take(self.number, self.client_id, now, first):
             return False
         self.since_ns = now
@@ -198,7 +197,7 @@ class Exchange(Listener):
     def woken(self) -> bool:
         """Room may have come: take it, or go on waiting (False)."""
         try:
-            return self._place(True)
+            return self._place(True, self._plane.tick())
         except GatewayError as exc:
             self.refuse(exc)
             return True
@@ -224,7 +223,7 @@ class Exchange(Listener):
             self._refused_by_instance(head.refused)
             return False
         self.stage = next_stage(self.stage, stages.ANSWERED)
-        plane.ledger.streaming(claim.lease, plane.clock())
+        plane.ledger.streaming(claim.lease, plane.tick())
         self.body.let_go()
         ours = b"%s\r\nx-request-id: %s" % (claim.target.announces, self.client_id)
         may_keep = request.keep_alive and self.complete and not plane.closing
@@ -242,13 +241,14 @@ class Exchange(Listener):
         answer = self.answer
         if owes_end and not answer.dechunks:
             self.caller.transport.write(b"\r\n")
+        now = self._plane.tick()
         connection = self._connection
         self._connection = None
         if connection is not None:
             connection.release(self.complete)  # before settling: who waits may want it
         self.stage = next_stage(self.stage, stages.ENDED)
         outcome = answer.judged(content_bytes, self._generates)
-        self.claim.settle(outcome, self._plane.clock(), self._sent)
+        self.claim.settle(outcome, now, self._sent)
         self.claim.finish(outcome, UNUSED)
         self.caller.finished(answer.keep)
 
@@ -298,7 +298,7 @@ class Exchange(Listener):
         if outcome in BLAMES_INSTANCE:
             said = {"outcome": outcome.name.lower(), "why": error.message}
             log.warning("attempt failed", extra={**said, "request_id": f"{self.number:016x}"})
-        may = claim.attempts <= plane.cell.read().bounds.replays_max
+        may = claim.attempts <= plane.bounds.replays_max
         if decision is Decision.REPLAY and may and plane.budget.spend():
             self._replay(outcome, error)
             return
@@ -314,13 +314,14 @@ class Exchange(Listener):
         self._drop_connection()
         self.stage = next_stage(self.stage, stages.REPLAYED)
         claim.avoid_target()
-        claim.settle(outcome, self._plane.clock(), self._sent)
+        now = self._plane.tick()
+        claim.settle(outcome, now, self._sent)
         self._failed = outcome
         try:
             claim.read_table_again()
             if not claim.exhausted():
-                if not self._place(False):
-                    claim.wait(self._plane.clock())
+                if not self._place(False, now):
+                    claim.wait(now)
                 return
         except GatewayError as exc:
             if outcome is Outcome.REFUSED:  # else what failed says more than that nothing is left

@@ -126,10 +126,9 @@ class Worker:
     def _publish(self, table: RouteTable) -> None:
         plane = self._plane
         first = plane.cell.table is None
-        if not plane.cell.publish(table, plane.clock()):
+        if not plane.publish(table):
             return
         compiled = plane.cell.read()
-        plane.pool.idle_ns = int(compiled.timeouts.pool_idle_s * NS)
         plane.ledger.serves(compiled.generation)
         self.link.say(Ack(compiled.generation))
         for connection in plane.pool.retain(compiled.owners):

@@ -174,7 +174,7 @@ class CompiledRoute:
     def __init__(self, route: Route, place: Place, tallies: "Tallies", now_ns: int) -> None:
         self.model = route.model
         self.section = route.section
-        self.policy = route.policy
+        self.policy: str = route.policy.value
         self.queue_max = route.queue_max
         self.queue_timeout_ns = int(route.queue_timeout_s * NS)
         self.replayable = route.replayable

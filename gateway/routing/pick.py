@@ -145,11 +145,12 @@ def affine(
     return _least_of_all(version, in_flight, tried)
 
 
-POLICIES: Final[dict[Policy, Policies]] = {
-    Policy.LEAST_LOADED: least_loaded,
-    Policy.ROUND_ROBIN: round_robin,
-    Policy.RANDOM: at_random,
-    Policy.AFFINITY: affine,
+# By the policy's name: a string knows its hash, an enum member computes it.
+POLICIES: Final[dict[str, Policies]] = {
+    Policy.LEAST_LOADED.value: least_loaded,
+    Policy.ROUND_ROBIN.value: round_robin,
+    Policy.RANDOM.value: at_random,
+    Policy.AFFINITY.value: affine,
 }
 
 

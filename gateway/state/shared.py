@@ -176,6 +176,11 @@ class Segment:
         if self.cells[0] != MAGIC:
             raise ValueError(f"segment layout {self.cells[0]:#x}, this version reads {MAGIC:#x}")
         self.layout = Layout(*self.cells[1:5].tolist())
+        # Sums over rows are on the path of every request: what does not change is kept.
+        self._rows = self.layout.rows
+        self._row_cells = self.layout.row_cells
+        self._slots_at = self.slot_base(0, 0)
+        self._sections_at = self.section_base(0, 0)
 
     def base(self, row: int) -> int:
         return PAGE_CELLS + row * self.layout.row_cells
@@ -189,22 +194,22 @@ class Segment:
     def in_flight(self, slot: int) -> int:
         """Leases on the slot over all rows; a race can only overstate it, never go below 0."""
         cells = self.cells
-        at = self.slot_base(0, slot)
+        at = self._slots_at + slot * SLOT_CELLS
         held = 0
-        for _ in range(self.layout.rows):
+        for _ in range(self._rows):
             held -= cells[at + SETTLED]  # settled first
             held += cells[at + ACCEPTED]
-            at += self.layout.row_cells
+            at += self._row_cells
         return held
 
     def waiting(self, section: int) -> int:
         """Requests of the model that wait for room, over all rows."""
-        at = self.section_base(0, section)
+        at = self._sections_at + section * SECTION_CELLS
         held = 0
-        for _ in range(self.layout.rows):
+        for _ in range(self._rows):
             held -= self.cells[at + WAIT_ENDED]
             held += self.cells[at + WAIT_BEGUN]
-            at += self.layout.row_cells
+            at += self._row_cells
         return held
 
     def slot_totals(self, slot: int) -> list[int]:

@@ -33,6 +33,7 @@ from gateway.wire.lines import (
     SESSION,
     TOKEN,
     TRACE,
+    UNKNOWN,
     VERSION,
     LineMemo,
     names_in,
@@ -137,12 +138,15 @@ class RequestHead:
             raise BadFraming(f"more than {FIELDS_MAX} header fields", "head_too_large")
         self.keep_alive = start.minor == 1
         kept = self.kept
-        meaning_of = self._memo.meaning
+        memo = self._memo
+        seen = memo.seen
         hosts = 0
         named: list[bytes] = []
         for i in range(1, len(lines)):
             line = lines[i]
-            meaning = meaning_of(line)
+            meaning = seen.get(line, UNKNOWN)
+            if meaning == UNKNOWN:
+                meaning = memo.judge(line)
             if meaning == PASS:
                 kept.append(line)
             elif meaning >= LENGTH:
@@ -260,11 +264,14 @@ class ResponseHead:
         if len(lines) > FIELDS_MAX + 1:
             raise BadFraming(f"more than {FIELDS_MAX} header fields")
         kept = self.kept
-        meaning_of = self._memo.meaning
+        memo = self._memo
+        seen = memo.seen
         named: list[bytes] = []
         for i in range(1, len(lines)):
             line = lines[i]
-            meaning = meaning_of(line)
+            meaning = seen.get(line, UNKNOWN)
+            if meaning == UNKNOWN:
+                meaning = memo.judge(line)
             if meaning == PASS:
                 kept.append(line)
             elif meaning == DATE:

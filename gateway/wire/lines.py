@@ -116,20 +116,23 @@ _NEVER_REMEMBERED: Final = re.compile(
 
 
 class LineMemo:
-    """The judge of one direction's header lines. Owner: one worker, shared by its connections."""
+    """The judge of one direction's header lines. Owner: one worker, shared by its connections.
 
-    __slots__ = ("_names", "_seen")
+    `seen`: meanings by line; hot loops look there themselves and call `judge` for the rest.
+    """
+
+    __slots__ = ("_names", "seen")
 
     def __init__(self, names: dict[bytes, int]) -> None:
         self._names = names
-        self._seen: dict[bytes, int] = {}
+        self.seen: dict[bytes, int] = {}
 
     def meaning(self, line: bytes) -> int:
         """What the line means: one of the numbers above, or LENGTH + n.
 
         Raises: BadFraming.
         """
-        meaning = self._seen.get(line, UNKNOWN)
+        meaning = self.seen.get(line, UNKNOWN)
         return meaning if meaning != UNKNOWN else self.judge(line)
 
     def judge(self, line: bytes) -> int:
@@ -144,13 +147,13 @@ class LineMemo:
         elif meaning != PASS and meaning != DROP:
             meaning = _weighed(meaning, match[2].rstrip(b" \t"))
         if len(line) <= MEMO_LINE_BYTES and not _NEVER_REMEMBERED.search(name):
-            if len(self._seen) >= MEMO_LINES:
-                self._seen.clear()
-            self._seen[line] = meaning
+            if len(self.seen) >= MEMO_LINES:
+                self.seen.clear()
+            self.seen[line] = meaning
         return meaning
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self.seen)
 
 
 def _weighed(meaning: int, value: bytes) -> int:

@@ -155,7 +155,7 @@ class Rig:
         return self.now
 
     def publish(self, published: RouteTable) -> None:
-        assert self.plane.cell.publish(published, self.now)
+        assert self.plane.publish(published)
         for waiter in self.plane.waitroom.everyone():
             waiter.reviewed()
         self.plane.waitroom.wake_all()

@@ -114,7 +114,7 @@ def one_version(policy: Policy, *weights: float, limit: int = 10) -> CompiledVer
     return compiled(version(*targets), policy=policy).shares[0]
 
 
-ALL = sorted(POLICIES, key=lambda policy: policy.value)
+ALL = list(Policy)
 LOADS = st.lists(st.integers(0, 12), min_size=1, max_size=6)
 
 
@@ -126,7 +126,7 @@ def test_every_policy_finds_room_where_there_is_some_and_only_there(
 ) -> None:
     plan = one_version(policy, *[1.0] * len(loads))
     key = key_hash(b"%d" % seed) if keyed else NO_KEY
-    found = POLICIES[policy](plan, Place(0.0), loads.__getitem__, Random(seed), key, tried)
+    found = POLICIES[policy.value](plan, Place(0.0), loads.__getitem__, Random(seed), key, tried)
     usable = {n for n, load in enumerate(loads) if load < 10 and n not in tried}
     assert (found is None) == (not usable)
     assert found is None or found.slot in usable
@@ -139,7 +139,7 @@ def test_weights_inside_a_version_are_shares_of_its_requests(policy: Policy) -> 
     picked = Counter(
         found.slot
         for _ in range(4000)
-        if (found := POLICIES[policy](plan, place, lambda _: 0, rng, NO_KEY, NONE_TRIED))
+        if (found := POLICIES[policy.value](plan, place, lambda _: 0, rng, NO_KEY, NONE_TRIED))
     )
     # Two draws favour nobody while all are idle: the first one drawn stays.
     assert 0.22 < picked[0] / 4000 < 0.28
@@ -153,7 +153,7 @@ def test_the_less_loaded_of_two_is_taken_for_its_weight_and_limit() -> None:
         found.slot
         for _ in range(1000)
         if (
-            found := POLICIES[Policy.LEAST_LOADED](
+            found := POLICIES[Policy.LEAST_LOADED.value](
                 plan, Place(0.0), loads.__getitem__, rng, NO_KEY, NONE_TRIED
             )
         )
@@ -168,7 +168,9 @@ def test_round_robin_takes_turns_strictly() -> None:
         found.slot
         for _ in range(9)
         if (
-            found := POLICIES[Policy.ROUND_ROBIN](plan, place, lambda _: 0, rng, NO_KEY, NONE_TRIED)
+            found := POLICIES[Policy.ROUND_ROBIN.value](
+                plan, place, lambda _: 0, rng, NO_KEY, NONE_TRIED
+            )
         )
     ]
     assert turns == [0, 1, 2] * 3
@@ -181,7 +183,9 @@ def test_a_key_returns_to_its_instance_and_moves_little_when_one_leaves() -> Non
 
     def homes(plan: CompiledVersion) -> list[int]:
         picks = [
-            POLICIES[Policy.AFFINITY](plan, Place(0.0), lambda _: 0, Random(1), key, NONE_TRIED)
+            POLICIES[Policy.AFFINITY.value](
+                plan, Place(0.0), lambda _: 0, Random(1), key, NONE_TRIED
+            )
             for key in keys
         ]
         return [found.slot for found in picks if found is not None]
@@ -198,7 +202,7 @@ def test_a_popular_key_spills_over_before_its_instance_is_full() -> None:
     plan = one_version(Policy.AFFINITY, 1.0, 1.0, 1.0, 1.0, limit=1000)
     held = [0, 0, 0, 0]
     for _ in range(200):
-        found = POLICIES[Policy.AFFINITY](
+        found = POLICIES[Policy.AFFINITY.value](
             plan, Place(0.0), held.__getitem__, Random(1), key_hash(b"k"), NONE_TRIED
         )
         assert found is not None
