@@ -38,7 +38,10 @@ class Failed(click.ClickException):
     exit_code = EXIT_REFUSED
 
     def __init__(self, exc: Unanswered) -> None:
-        if len(exc.problems) > 1:
+        unsaid = [str(one) for one in exc.problems if str(one) not in exc.message]
+        if unsaid:
+            super().__init__("\n".join([exc.message, *(f"  {one}" for one in unsaid)]))
+        elif len(exc.problems) > 1:
             lines = [f"{len(exc.problems)} problems", *(f"  {one}" for one in exc.problems)]
             super().__init__("\n".join(lines))
         else:

@@ -30,6 +30,7 @@ from gateway.messages import (
     Serving,
     Signalled,
     Spawn,
+    Spawned,
     SpawnFailed,
     encode,
 )
@@ -169,6 +170,8 @@ class Supervisor:
         child = Child(process.pid, os.pidfd_open(process.pid), order.handed_over, time.monotonic())
         self.children[order.name] = child
         self._watch(child.pidfd, lambda _: self._on_exit(order.name, child))
+        if order.name != CONTROL:
+            self._tell(Spawned(order.name, child.pid))
 
     def _on_exit(self, name: str, child: Child) -> None:
         self._selector.unregister(child.pidfd)

@@ -28,7 +28,8 @@ def plan(fleet: FleetSnapshot, event: SettingsRead) -> Plan:
     Raises: Denied with every problem; what is in force stays.
     """
     if event.settings is None:
-        text = f"config.toml has {len(event.problems)} problems: what is in force stays"
+        count = f"{len(event.problems)} problem{'s' if len(event.problems) > 1 else ''}"
+        text = f"config.toml has {count}: what is in force stays"
         raise Denied("invalid", text, event.problems)
     fixed = unchangeable(fleet.settings, event.settings)
     if fixed:

@@ -206,7 +206,7 @@ def _plan_drain(
         if other.model == seen.model and other.name != name
     )
     if alone and not force:
-        text = f"{name} is the last routable instance of {seen.model}: force it if that is meant"
+        text = f"{name} is the last routable instance of {seen.model}: --force if that is meant"
         raise Denied("last_routable", text)
     begun = running is not None and running.phase not in ENDED
     deadline = running.deadline if running and begun and not reclaim else now + grace_s

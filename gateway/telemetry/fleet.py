@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from sluicegate.v1.states import State
 
 from gateway.control import InstanceView, ModelView, StatusView
 from gateway.records import Health
+from sluicegate.v1.states import State
 
 # Every metric of this file and the question that it answers; README.md has a row for each.
 QUESTIONS: Final = {

@@ -21,6 +21,7 @@ from gateway.messages import (
     Message,
     Signalled,
     Spawn,
+    Spawned,
     SpawnFailed,
     encode,
 )
@@ -153,14 +154,12 @@ async def second_life(
     first = await running.lives.get()
     await first.told(Children)
     first.order(child("a", folder, grandchild))
-    first.order(Spawn("b", (sys.executable, "-c", ""), {}, {}, "", False))
-    await first.told(Exited)  # orders are carried out in their order: "a" has been spawned
+    pid = (await first.told(Spawned)).pid
     first.order(Kill("nobody", signal.SIGTERM))
     os.kill(first.pid, signal.SIGKILL)
     second = await running.lives.get()
-    children = await second.told(Children)
-    assert set(children.pids) == {"a"}
-    return second, children.pids["a"]
+    assert (await second.told(Children)).pids == {"a": pid}
+    return second, pid
 
 
 async def test_a_child_gets_its_descriptor_and_its_exit_is_told(tmp_path: Path) -> None:
@@ -169,8 +168,8 @@ async def test_a_child_gets_its_descriptor_and_its_exit_is_told(tmp_path: Path) 
         assert await life.told(Children) == Children({}, 2)
         command = (sys.executable, "-c", "import os,sys; os.fstat(int(sys.argv[1])); sys.exit(7)")
         life.order(Spawn("a", (*command, "{x}"), {"x": "life"}, {}, "", False))
-        exited = await life.told(Exited)
-        assert (exited.name, exited.status) == ("a", 7)
+        spawned = await life.told(Spawned)
+        assert await life.told(Exited) == Exited("a", spawned.pid, 7)
 
 
 async def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
