@@ -213,7 +213,7 @@ class _Model(threading.Thread):
         self._now_ns = now_ns
         self._slots = Slots(engine, rng)
         self._steps = 0
-        self._failed = False
+        self._failure = ""
 
     def run(self) -> None:
         try:
@@ -261,8 +261,8 @@ class _Model(threading.Thread):
         return True
 
     def _take(self, request: Request) -> None:
-        if self._failed:  # submitted before the loop heard of it
-            outcome = Outcome(failed=((request.number, "the model failed"),))
+        if self._failure:  # submitted before the loop heard of it
+            outcome = Outcome(failed=((request.number, self._failure),))
             self._tell(self._executor.step_done, _StepDone(outcome))
         else:
             self._slots.add(request)
@@ -291,11 +291,11 @@ class _Model(threading.Thread):
             log.warning("generation failed", extra={"number": number, "reason": why})
         if max(self._slots.faults) < FAULTS_MAX:
             return outcome, ""
-        self._failed = True
-        failure = f"{outcome.failed[-1][1]} ({FAULTS_MAX} times in one slot)"
-        log.error("model given up", extra={"reason": failure})
-        rest = tuple((number, failure) for number in self._slots.clear())
-        return Outcome(outcome.tokens, outcome.failed + rest, outcome.prompt_tokens), failure
+        self._failure = f"{outcome.failed[-1][1]} ({FAULTS_MAX} times in one slot)"
+        log.error("model given up", extra={"reason": self._failure})
+        rest = tuple((number, self._failure) for number in self._slots.clear())
+        whole = Outcome(outcome.tokens, outcome.failed + rest, outcome.prompt_tokens)
+        return whole, self._failure
 
     def _tell(self, call: Callable[..., None], *values: object) -> None:
         # A loop that is closed has nobody left to be told.

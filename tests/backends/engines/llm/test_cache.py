@@ -88,6 +88,7 @@ def test_two_processes_may_compile_at_once_and_the_first_result_stays(tmp_path: 
     with CompileCache(tmp_path, "k") as slow:
         (slow.folder / "graph").write_text("slow")
         compiled(tmp_path, "quick")
+        assert (slow.folder / "graph").exists()  # it lives, so nobody clears it away
     with CompileCache(tmp_path, "k") as cache:
         assert (cache.folder / "graph").read_text() == "quick"
     assert visible(tmp_path) == ["k"]

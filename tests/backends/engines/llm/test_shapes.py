@@ -33,6 +33,11 @@ def test_every_chunk_and_every_position_has_the_smallest_shape_that_holds_it(
     assert max(shapes.prefills) <= length
 
 
+def test_a_window_holds_its_own_positions_and_not_the_next() -> None:
+    assert promised(1024).window_for(255) == 256
+    assert promised(1024).window_for(256) == 1024
+
+
 def test_the_order_of_compiling_is_fixed_and_names_each_shape_once() -> None:
     assert list(promised(1024)) == [
         PrefillShape(32),

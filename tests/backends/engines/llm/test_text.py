@@ -164,8 +164,11 @@ def test_special_tokens_around_a_text_are_added_when_asked_for(tmp_path: Path) -
         single="<|im_start|> $A", special_tokens=[("<|im_start|>", 1)]
     )
     library.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
     tokenizer = Tokenizer.read(tmp_path)
     assert tokenizer.encode("hi", special=True) == [1, *tokenizer.encode("hi", special=False)]
+    # A template writes them itself: a second one would be a mistake.
+    assert tokenizer.chat([{"content": "hi"}]) == tokenizer.encode("hi", special=False)
 
 
 def test_a_model_without_a_template_takes_no_chat(tmp_path: Path) -> None:
