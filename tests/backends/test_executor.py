@@ -405,6 +405,7 @@ async def test_closing_fails_what_is_held_and_closes_the_engine_on_its_thread() 
     streams = [executor.submit(generation(n)) for n in (1, 2)]
     await asyncio.to_thread(gate.await_arrivals, 1)
     closing = asyncio.create_task(executor.close())
+    await asyncio.sleep(0)  # one turn: close has asked
     gate.open()
     await closing
     for stream in streams:
