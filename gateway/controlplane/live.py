@@ -158,7 +158,7 @@ class LiveControl:
 
     async def _served(self, generation: int) -> None:
         """Until every worker serves it. One that does not acknowledge is killed by then."""
-        if self._loop.state.served() >= generation:
+        if _contained(self._loop.state, generation):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((generation, future))
@@ -167,9 +167,8 @@ class LiveControl:
     def _decided(self, fleet: FleetSnapshot) -> None:
         if not self._waiting:
             return
-        served = fleet.served()
         for generation, future in self._waiting:
-            if served >= generation and not future.done():
+            if _contained(fleet, generation) and not future.done():
                 future.set_result(None)
         self._waiting = [(due, future) for due, future in self._waiting if not future.done()]
 
@@ -234,3 +233,13 @@ class LiveControl:
                 self._tally.tokens[seen.model, seen.version, kind] += grown
         alive = {(seen.name, seen.incarnation) for seen in fleet.instances.values()}
         self._tokens = {key: so_far for key, so_far in self._tokens.items() if key in alive}
+
+
+def _contained(fleet: FleetSnapshot, generation: int) -> bool:
+    """Whether every worker serves what a receipt with this generation stands for.
+
+    The generation may never come: a change that takes another one back leaves the table as it is.
+    """
+    if fleet.unpublished and generation > fleet.generation:
+        return False
+    return fleet.served() >= min(generation, fleet.generation)

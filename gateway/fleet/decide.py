@@ -80,7 +80,8 @@ def decide(fleet: FleetSnapshot, event: Event) -> tuple[FleetSnapshot, tuple[Com
         _publish(turn)
     closing.carry_on(turn)
     for ticket, sentences in turn.receipts:
-        receipt = Receipt(turn.fleet.generation, turn.fleet.revision, sentences)
+        generation = turn.fleet.generation + turn.fleet.unpublished
+        receipt = Receipt(generation, turn.fleet.revision, sentences)
         turn.order(Answer(ticket, receipt))
     _arm(turn, event)
     return turn.fleet, tuple(turn.commands)
@@ -285,10 +286,17 @@ def _answer(turn: Turn, event: Asked | SettingsRead, denied: Denied) -> None:
 
 
 def _publish(turn: Turn) -> None:
-    """A new generation if the table has changed; and to each worker what it has not got."""
+    """A new generation if the table has changed; and to each worker what it has not got.
+
+    It is built when some worker can take it: what moves until then is one change.
+    """
     fleet = turn.fleet
-    if (turn.routes_moved or fleet.table is None) and fleet.begun and not fleet.awaited:
-        turn.routes_moved = False
+    if (turn.routes_moved or fleet.table is None) and not fleet.unpublished:
+        turn.change(unpublished=True)
+    turn.routes_moved = False
+    fleet = turn.fleet
+    if fleet.unpublished and fleet.begun and not fleet.awaited and workers.ready(fleet):
+        turn.change(unpublished=False)
         table = build(fleet, fleet.generation + 1, turn.now)
         if not same(fleet.table, table):
             turn.change(table=table, generation=table.generation)

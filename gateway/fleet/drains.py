@@ -26,6 +26,7 @@ from gateway.fleet.durable import drain_change
 from gateway.fleet.events import LeasesCut, SlotEmptied, SlotSent
 from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.snapshot import FleetSnapshot, Stage
+from gateway.fleet.table import names
 from gateway.fleet.turn import Turn
 from gateway.fleet.workers import record_lost
 from gateway.records import Health, Intent
@@ -77,7 +78,7 @@ def begin(turn: Turn, seen: Seen, grace_s: float, stop: bool, reclaim: bool, rea
         text = f"drain of {seen.name} began: {grace_s:g} s at most"
         turn.record("drain", seen.name, text, grace_s=grace_s, stop=stop, reason=reason)
     turn.put(replace(seen, intent=Intent.STOP if drain.stop else Intent.DRAIN))
-    if not turn.fleet.admissible(seen):  # no table names it now: the one in force is good enough
+    if not names(turn.fleet.table, seen.slot):  # the one in force is without it already
         drain = replace(drain, generation=min(drain.generation, turn.fleet.generation))
     turn.put_drain(drain)
     return drain

@@ -145,16 +145,16 @@ def observe(seen: Seen, status: Status, host: str, now: float) -> Seen | str:
             return f"sequence {status.sequence} is older than {seen.status.sequence}"
         if seen.state is State.STOPPED and status.state is not State.STOPPED:
             return f"STOPPED to {status.state.name} is not legal in one incarnation"
-    if seen.origin in STATIC:
-        status = replace(status, http=seen.http, grpc=seen.grpc)
+    given = seen.origin in STATIC  # by the file: what it says of its own addresses is not asked
+    http = seen.http if given else status.http or seen.http
     moved = seen.state is not status.state
     ready = moved and status.state is State.READY
     return replace(
         seen,
         status=status,
-        http=status.http or seen.http,
-        grpc=status.grpc or seen.grpc,
-        host=literal_host(status.http or seen.http) or host or seen.host,
+        http=http,
+        grpc=seen.grpc if given else status.grpc or seen.grpc,
+        host=host or (seen.host if http == seen.http else "") or literal_host(http),
         since=now if moved else seen.since,
         ready_since=now if ready and not seen.ready_since else seen.ready_since,
     )

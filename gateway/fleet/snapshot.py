@@ -102,6 +102,7 @@ class FleetSnapshot:
     stale: frozenset[int] = frozenset()  # rows
     stand_ins: Mapping[int, int] = field(default_factory=dict)  # index: row that accepts for it
     table: RouteTable | None = None
+    unpublished: bool = False  # the table would change, and nobody can take a new one just now
     generation: int = 0
     ceiling: int = 0  # generations up to here are reserved in the store
     revision: int = 0

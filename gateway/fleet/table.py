@@ -116,6 +116,14 @@ def same(one: RouteTable | None, other: RouteTable) -> bool:
     return one is not None and _content(one) == _content(other)
 
 
+def names(table: RouteTable | None, slot: int) -> bool:
+    """Whether the table leads to the slot."""
+    if table is None:
+        return False
+    versions = (version for route in table.routes for version in route.versions)
+    return any(target.slot == slot for version in versions for target in version.targets)
+
+
 def _content(table: RouteTable) -> RouteTable:
     bare = tuple(replace(route, standings=()) for route in table.routes)
     return replace(table, generation=0, routes=bare)

@@ -60,7 +60,8 @@ class Turn:
             self.order(Follow(seen.name, seen.grpc))
         if old is not None and old.slot != seen.slot:
             self.leave_slot(old.slot)
-        if seen.opinion.health is not Health.UNKNOWN:  # it has answered, or failed to
+        known = seen.opinion.health is not Health.UNKNOWN  # it has answered, or failed to
+        if known and seen.name in self.fleet.awaited:
             self.change(awaited=self.fleet.awaited - {seen.name})
 
     def leave_slot(self, slot: int) -> None:

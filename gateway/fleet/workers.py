@@ -19,7 +19,7 @@ from gateway.fleet.events import (
     WorkerLinked,
     WorkerUnlinked,
 )
-from gateway.fleet.snapshot import Worker
+from gateway.fleet.snapshot import FleetSnapshot, Worker
 from gateway.fleet.table import standings
 from gateway.fleet.turn import Turn
 from gateway.messages import Accept, Close, Kill, Leave, Note, Publish, Serving
@@ -187,6 +187,11 @@ def ticked(turn: Turn) -> None:
 
 
 # --- what workers are told -----------------------------------------------------------------------
+
+
+def ready(fleet: FleetSnapshot) -> bool:
+    """Whether some worker has acknowledged all that it was sent, and would take a table now."""
+    return any(one.linked and one.sent <= one.acked for one in fleet.workers.values())
 
 
 def publish(turn: Turn) -> None:
