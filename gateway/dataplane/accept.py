@@ -129,6 +129,7 @@ class ClientConnection(Caller):
     def _leave(self) -> None:
         self.reading = OVER
         self.pending = b""
+        self.deadline_ns = self.plane.tick() + LINGER_NS  # it may never read what is still written
         self.exchange.client_gone()
 
     def pause_writing(self) -> None:

@@ -201,3 +201,13 @@ async def test_zero_means_no_deadline() -> None:
     assert not idle.closed
     assert client.out == b""
     rig.close()
+
+
+async def test_a_client_that_ends_its_side_and_never_reads_is_not_kept(rig: Rig) -> None:
+    client, instance = await rig.asked(get())
+    instance.feed(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\npart")
+    client.protocol.pause_writing()
+    assert not client.protocol.eof_received()
+    client.close()  # as the loop does; it waits for what is written
+    rig.later(3)
+    assert client.closed == "aborted"

@@ -286,6 +286,15 @@ async def test_replays_are_limited_per_request() -> None:
     rig.close()
 
 
+async def test_a_spent_budget_ends_replays(rig: Rig) -> None:
+    while rig.plane.budget.spend():
+        pass
+    rig.plane.budget.replays += 100  # more than the coming requests earn
+    client, instance = await rig.asked(post())
+    instance.feed(ok(b"", b"x-sluicegate-refused: full", status=b"503 Busy"))
+    assert code_of(client.out) == "saturated"
+
+
 async def test_a_replay_keeps_its_version_unless_that_was_blocked() -> None:
     canary = version(target(2, 2), target(3, 3), name="2", weight=100)
     stable = version(target(1, 1), name="1", weight=0.0001)
