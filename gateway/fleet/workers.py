@@ -112,6 +112,9 @@ def acked(turn: Turn, event: WorkerAcked) -> None:
     turn.put_worker(replace(worker, acked=event.generation, due_at=None))
     _relieve(turn, worker.index)
     manned = {one.index for one in turn.fleet.workers.values() if one.acked}
+    if turn.fleet.serving and not worker.acked:
+        text = f"worker {worker.index} (pid {worker.pid}) serves"
+        turn.record("worker", f"worker{worker.index}", text, pid=worker.pid)
     if not turn.fleet.serving and len(manned) == turn.fleet.workers_wanted:
         turn.change(serving=True)
         turn.order(Supervise(Serving()))

@@ -20,7 +20,7 @@ import orjson
 from tests.gateway.mains.configs import quiet_config
 from tests.live.scripted_instance import COMMAND
 
-PATIENCE_S: Final = 120.0  # for one thing to happen on a machine that does other work too
+PATIENCE_S: Final = 90.0  # for one thing to happen on a machine that does other work too
 ROOT: Final = Path(__file__).parents[2]
 
 Line = dict[str, Any]
@@ -84,10 +84,14 @@ class Gateway:
 
     async def says(self, wanted: Callable[[str], bool], after: int = 0) -> None:
         """Returns when a line's message, of those behind `after`, is as wanted."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not self.said(wanted, after):
-                self._moved.clear()
-                await self._moved.wait()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not self.said(wanted, after):
+                    self._moved.clear()
+                    await self._moved.wait()
+        except TimeoutError:
+            told = "\n".join(str(line.get("message")) for line in self.lines[after:])
+            raise AssertionError(f"waited for a line in vain; these came:\n{told}") from None
 
     async def ready(self, *instances: str, after: int = 0) -> None:
         for instance in instances:

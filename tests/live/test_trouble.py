@@ -1,0 +1,174 @@
+"""Whatever dies, the rest goes on: instances, workers, control, the gateway itself."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.live.clients import ask, crowd
+from tests.live.gateways import Gateway, config, gone, running, scripted_model
+from tests.live.scripted_instance import write_snapshot
+
+pytestmark = pytest.mark.live
+
+
+def two_instances(folder: Path, gateway: str = "") -> str:
+    write_snapshot(folder / "models", "m", "1")
+    model = scripted_model("m", {"1": 100}, replicas={"1": 2}, limit=8)
+    return config(folder, model, gateway=gateway)
+
+
+def children(gateway: Gateway) -> dict[int, str]:
+    """Processes below the supervisor, with their command lines."""
+    pid = gateway.process.pid
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return {
+        int(child): Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        for child in found
+    }
+
+
+def pid_of(gateway: Gateway, words: str) -> int:
+    return next(pid for pid, command in children(gateway).items() if words in command)
+
+
+async def test_an_instance_killed_in_a_stream_is_a_visible_cut_and_comes_back(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, two_instances(tmp_path)) as gateway:
+        await gateway.ready("m-1-0", "m-1-1")
+        events = [asyncio.Event() for _ in range(4)]
+        streams = [asyncio.create_task(ask(gateway, "m", 300, seen=seen)) for seen in events]
+        await asyncio.gather(*(seen.wait() for seen in events))
+        held = {lease["instance"] for lease in (await gateway.read("/leases"))["leases"]}
+        assert held == {"m-1-0", "m-1-1"}
+        after = len(gateway.lines)
+        os.kill((await gateway.pids())["m-1-0"], signal.SIGKILL)
+        answers = await asyncio.gather(*streams)
+        for answer in answers:
+            assert answer.status == 200
+            if answer.instance == "m-1-0":
+                assert not answer.whole
+                assert answer.broke  # no clean end of a cut answer
+            else:
+                assert answer.whole
+        assert (await ask(gateway, "m")).whole  # by the other, or by the one that is back
+        await gateway.ready("m-1-0", after=after)
+        again = [await ask(gateway, "m") for _ in range(16)]
+        assert {answer.instance for answer in again} == {"m-1-0", "m-1-1"}
+        assert all(answer.whole for answer in again)
+
+
+async def test_a_killed_worker_loses_its_own_requests_by_name_and_is_replaced(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, two_instances(tmp_path, "workers = 2")) as gateway:
+        await gateway.ready("m-1-0", "m-1-1")
+        events = [asyncio.Event() for _ in range(8)]
+        streams = [asyncio.create_task(ask(gateway, "m", 300, seen=seen)) for seen in events]
+        await asyncio.gather(*(seen.wait() for seen in events))
+        leases = (await gateway.read("/leases"))["leases"]
+        victim = leases[0]["worker"]
+        mine = {lease["request_id"] for lease in leases if lease["worker"] == victim}
+        after = len(gateway.lines)
+        os.kill(victim, signal.SIGKILL)
+        answers = await asyncio.gather(*streams)
+        assert sum(not answer.whole for answer in answers) == len(mine)
+        await gateway.says(
+            lambda text: text.startswith("worker") and text.endswith("serves"), after
+        )
+        workers = (await gateway.read("/status"))["workers"]
+        assert len(workers) == 2
+        assert victim not in {worker["pid"] for worker in workers}
+        assert (await ask(gateway, "m")).whole
+        async with gateway.http.get(f"{gateway.admin}/metrics") as response:
+            text = await response.text()
+        lost = [line for line in text.splitlines() if line.startswith("sluicegate_requests_lost")]
+        assert sum(float(line.rpartition(" ")[2]) for line in lost) == len(mine)
+        assert await gateway.end() == 0
+
+
+async def test_control_killed_under_load_costs_nobody_anything(tmp_path: Path) -> None:
+    async with running(tmp_path, two_instances(tmp_path)) as gateway:
+        await gateway.ready("m-1-0", "m-1-1")
+        pids = await gateway.pids()
+        async with crowd(gateway, "m", clients=8, max_tokens=20) as traffic:
+            for _ in range(2):
+                await traffic.more(16)
+                after = len(gateway.lines)
+                os.kill(pid_of(gateway, "gateway.mains.control"), signal.SIGKILL)
+                await gateway.says(lambda text: "every worker serves" in text, after)
+                await traffic.more(16)
+        assert traffic.lost == []
+        assert await gateway.pids() == pids
+        assert (await gateway.read("/status"))["in_flight"] == 0
+        assert await gateway.end() == 0
+
+
+async def test_sigterm_finishes_the_streams_then_ends_everything(tmp_path: Path) -> None:
+    async with running(tmp_path, two_instances(tmp_path)) as gateway:
+        await gateway.ready("m-1-0", "m-1-1")
+        below = list(children(gateway))
+        assert len(below) == 4  # control, a worker, two instances
+        seen = asyncio.Event()
+        stream = asyncio.create_task(ask(gateway, "m", 200, seen=seen))
+        await seen.wait()
+        code = await gateway.end()
+        assert (await stream).whole
+        assert code == 0
+        for pid in below:
+            await gone(pid)
+
+
+async def test_a_second_sigterm_cuts_what_is_left(tmp_path: Path) -> None:
+    async with running(tmp_path, two_instances(tmp_path)) as gateway:
+        await gateway.ready("m-1-0", "m-1-1")
+        below = list(children(gateway))
+        seen = asyncio.Event()
+        stream = asyncio.create_task(ask(gateway, "m", 3000, seen=seen))
+        await seen.wait()
+        gateway.process.send_signal(signal.SIGTERM)
+        await gateway.says(lambda text: text.startswith("closing"))
+        gateway.process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(gateway.process.wait(), 60) == 0
+        answer = await stream
+        assert not answer.whole
+        assert answer.broke
+        for pid in below:
+            await gone(pid)
+
+
+async def test_no_orphan_is_left_when_the_gateway_is_killed(tmp_path: Path) -> None:
+    async with running(tmp_path, two_instances(tmp_path)) as gateway:
+        await gateway.ready("m-1-0", "m-1-1")
+        below = list(children(gateway))
+        gateway.process.kill()
+        for pid in below:
+            await gone(pid)
+
+
+async def test_a_snapshot_with_a_wrong_checksum_is_an_error_that_names_the_file(
+    tmp_path: Path,
+) -> None:
+    text = two_instances(tmp_path)
+    weights = tmp_path / "models" / "m" / "1" / "model.safetensors"
+    weights.chmod(0o644)
+    weights.write_bytes(weights.read_bytes().replace(b"weights", b"damaged"))
+    async with running(tmp_path, text) as gateway:
+        await gateway.says(lambda text: text.startswith("m-1-0 ERROR") and weights.name in text)
+        refused = await ask(gateway, "m")
+        assert (refused.status, refused.code) == (503, "no_ready_instance")
+        await gateway.says(lambda text: text.startswith("m-1-1 ERROR"))
+        instance = await gateway.read("/instances/m-1-0")
+        assert weights.name in instance["reason"]
+        assert (await gateway.read("/status"))["serving"]  # the gateway itself is up
+        assert await gateway.end() == 0
+
+
+async def test_a_config_that_asks_for_too_much_memory_starts_what_fits(tmp_path: Path) -> None:
+    text = two_instances(tmp_path).replace("memory_gb = 16", "memory_gb = 0.000001")
+    async with running(tmp_path, text) as gateway:
+        await gateway.ready("m-1-0")
+        assert (await ask(gateway, "m")).whole
