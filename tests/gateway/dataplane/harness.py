@@ -34,6 +34,8 @@ class WorkerProcess:
         self.segment = Segment(self.segment_fd)
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.port: int = self.listener.getsockname()[1]
+        self.neighbour = socket.create_server(("127.0.0.1", 0), backlog=1024)  # of index + 1
+        self.neighbour_port: int = self.neighbour.getsockname()[1]
         self.process: asyncio.subprocess.Process | None = None
         self.heard: asyncio.Queue[Message] = asyncio.Queue()
         self._writer: asyncio.StreamWriter | None = None
@@ -42,13 +44,14 @@ class WorkerProcess:
     async def start(self) -> Self:
         path = str(self.folder / "control")
         self._server = await asyncio.start_unix_server(self._hear, path)
-        listener = self.listener.fileno()
-        descriptors = (self.segment_fd, self._life_read, listener)
+        own, other = self.listener.fileno(), self.neighbour.fileno()
+        listening = f"{self.index}:{own},{self.index + 1}:{other}"
+        descriptors = (self.segment_fd, self._life_read, own, other)
         self.process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "gateway.mains.worker", "--index", str(self.index), "--row", str(self.row)),
             *("--control", path, "--segment-fd", str(self.segment_fd)),
-            *("--life-fd", str(self._life_read), "--listen-fds", f"{self.index}:{listener}"),
+            *("--life-fd", str(self._life_read), "--listen-fds", listening),
             *("--parent", str(os.getpid()), "--log-format", "text"),
             pass_fds=descriptors,
         )
@@ -95,8 +98,8 @@ class WorkerProcess:
         os.close(self._life_write)
         self._life_write = -1
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port)
+    async def connect(self, port: int = 0) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", port or self.port)
 
     async def exited(self) -> int:
         assert self.process is not None
@@ -111,6 +114,7 @@ class WorkerProcess:
         if self._writer is not None:
             self._writer.close()
         self.listener.close()
+        self.neighbour.close()
         for fd in (self.segment_fd, self._life_read, self._life_write):
             if fd >= 0:
                 os.close(fd)

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from gateway.records import Outcome
+from gateway.state.ledger import Ledger
 from gateway.state.shared import ATTEMPTS, REPLAYS_FAILED, REPLAYS_SERVED
 from tests.gateway.dataplane.rig import Rig, code_of, get, ok, post, status_of
 from tests.gateway.plain import BOUNDS, TIMEOUTS, route, table, target, version
@@ -375,6 +376,39 @@ async def test_those_who_wait_go_in_order_as_room_comes() -> None:
     rig.close()
 
 
+async def test_nobody_overtakes_those_who_wait() -> None:
+    rig = Rig(table(1, route(version(target(1, 1, limit=1)))))
+    elsewhere = Ledger(rig.segment, 1)  # another worker, which tells nobody here
+    lease = elsewhere.open(1, 1, 1, b"", rig.now)
+    first, second = rig.client(), rig.client()
+    first.feed(get(b"/first"))
+    elsewhere.settle(lease, Outcome.SERVED, rig.now, 0)
+    second.feed(get(b"/second"))
+    rig.plane.waitroom.wake_all()
+    await rig.dialled()
+    assert rig.busy(first).out.startswith(b"GET /first")
+    assert rig.plane.waitroom.size == 1
+    rig.busy(first).feed(ok())
+    assert rig.busy(second).out.endswith(b"\r\n\r\n")
+    rig.busy(second).feed(ok())
+    rig.close()
+
+
+async def test_who_waits_for_a_version_that_lost_its_weight_draws_again() -> None:
+    full = version(target(1, 1, limit=1), name="1")
+    rig = Rig(table(1, route(full)))
+    await rig.asked(get())
+    waiting = rig.client()
+    waiting.feed(get())
+    free = version(target(2, 2), name="2")
+    rig.publish(table(2, route(replace(full, weight=0), free)))
+    await rig.dialled()
+    rig.busy(waiting).feed(ok())
+    assert b"x-model-version: 2" in waiting.out
+    rig.check()
+    rig.close()
+
+
 async def test_a_queue_that_is_full_refuses_and_one_that_is_slow_too() -> None:
     rig = Rig(table(1, route(version(target(1, 1, limit=1)), queue_max=1, queue_timeout_s=5)))
     await rig.asked(post())
@@ -553,11 +587,23 @@ async def test_an_idle_connection_that_does_anything_is_not_used_again(
     other.feed(ok())
 
 
-async def test_surplus_bytes_cost_the_connection_and_reach_nobody(rig: Rig) -> None:
+@pytest.mark.parametrize("response", [ok(), CHUNKED_HEAD + chunk(b"fine") + b"0\r\n\r\n"])
+async def test_surplus_bytes_cost_the_connection_and_reach_nobody(
+    rig: Rig, response: bytes
+) -> None:
     client, instance = await rig.asked(get())
-    instance.feed(ok() + ok(b"poison"))
-    assert client.out.endswith(b"fine")
+    instance.feed(response + ok(b"poison"))
+    assert b"fine" in client.out
     assert b"poison" not in client.out
+    assert instance.closed
+    assert rig.plane.pool.size == 0
+
+
+async def test_a_connection_to_an_instance_that_has_left_is_not_kept(rig: Rig) -> None:
+    client, instance = await rig.asked(get())
+    rig.publish(table(2, route(version())))
+    instance.feed(ok())
+    assert client.out.endswith(b"fine")
     assert instance.closed
     assert rig.plane.pool.size == 0
 

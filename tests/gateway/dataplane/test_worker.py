@@ -10,10 +10,12 @@ from random import Random
 import pytest
 
 from gateway.messages import (
+    Accept,
     Ack,
     Close,
     Cut,
     Empty,
+    Leave,
     Publish,
     Sent,
     Suspected,
@@ -189,6 +191,30 @@ async def test_nothing_is_accepted_before_there_is_a_table(
         await worker.publish(table(1, route(version(target(1, instance.port)))))
         assert b" 200 " in await reader.readline()
         writer.close()
+
+
+async def test_a_neighbour_s_queue_is_taken_and_left_without_losing_anyone(
+    worker: WorkerProcess,
+) -> None:
+    async def asks() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await worker.connect(worker.neighbour_port)
+        writer.write(get(b"/n", b"connection: close"))
+        return reader, writer
+
+    async def heard() -> None:
+        worker.say(TellEmpty(5, 1))
+        await worker.hears(Empty)
+
+    first, _ = await asks()  # waits in the queue of a worker that is not there
+    worker.say(Accept(1))
+    assert (await first.read()).endswith(b"/n")
+    worker.say(Leave(1))
+    await heard()
+    second, _ = await asks()
+    await heard()
+    assert worker.segment.head(0)[CONNECTIONS] == 0
+    worker.say(Accept(1))
+    assert (await second.read()).endswith(b"/n")
 
 
 async def test_a_failed_dial_is_reported(worker: WorkerProcess) -> None:
