@@ -198,7 +198,7 @@ def spawned(turn: Turn, name: str, pid: int) -> None:
 def spawn_failed(turn: Turn, name: str, reason: str) -> None:
     launched = turn.fleet.launches.get(name)
     if launched is not None:
-        _after_death(turn, launched, None, f"could not be started: {reason}")
+        _after_death(turn, launched, None, 0.0, f"could not be started: {reason}")
 
 
 def exited(turn: Turn, name: str, pid: int, status: int | None) -> None:
@@ -209,8 +209,9 @@ def exited(turn: Turn, name: str, pid: int, status: int | None) -> None:
     if launched.loading:
         turn.order(Count("loads", "failed"))
     seen = turn.fleet.instances[name]
+    ready_for_s = turn.now - seen.ready_since if seen.ready_since else 0.0
     _dead(turn, seen, f"its process ended by {ended(status)}")
-    _after_death(turn, launched, status, "")
+    _after_death(turn, launched, status, ready_for_s, "")
 
 
 def _dead(turn: Turn, seen: Seen, why: str) -> None:
@@ -223,11 +224,23 @@ def _dead(turn: Turn, seen: Seen, why: str) -> None:
     opinion = replace(seen.opinion, health=Health.LOST, reason=why, stuck=False)
     turn.order(Unfollow(seen.name))
     # The address belongs to nobody now; forgetting it makes the next registration follow anew.
-    dead = replace(seen, status=status, opinion=opinion, since=turn.now, http="", grpc="")
-    turn.put(dead)
+    # So does the time since it was READY: the next life begins with none.
+    turn.put(
+        replace(
+            seen,
+            status=status,
+            opinion=opinion,
+            since=turn.now,
+            http="",
+            grpc="",
+            ready_since=0.0,
+        )
+    )
 
 
-def _after_death(turn: Turn, launched: Launched, status: int | None, why: str) -> None:
+def _after_death(
+    turn: Turn, launched: Launched, status: int | None, ready_for_s: float, why: str
+) -> None:
     gone = replace(launched, pid=0, terminated_at=None)
     seen = turn.fleet.instances[launched.name]
     if seen.intent is Intent.STOP or turn.fleet.closing is not None:
@@ -235,8 +248,7 @@ def _after_death(turn: Turn, launched: Launched, status: int | None, why: str) -
         turn.record("instance", launched.name, f"{launched.name} ended by {ended(status)}")
         return
     rules = turn.fleet.settings.launch
-    ready_for = turn.now - seen.ready_since if seen.ready_since else 0.0
-    verdict = judge(status, launched.deaths, ready_for, rules.restart_min_s, rules.restart_max_s)
+    verdict = judge(status, launched.deaths, ready_for_s, rules.restart_min_s, rules.restart_max_s)
     reason = why or verdict.reason
     failed = verdict.wait_s is None
     retry_at = turn.now + (verdict.wait_s or 0.0)

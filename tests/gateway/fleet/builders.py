@@ -51,7 +51,7 @@ name = "m"
 weights = { "1" = 100 }
 replicas = { "1" = 2 }
 """
-GRPC = {"a": "127.0.0.1:2001", "b": "127.0.0.1:2002"}
+GRPC = {"a": "127.0.0.1:2001", "b": "127.0.0.1:2002", "c": "127.0.0.1:2003"}
 
 
 def fresh(text: str = STATICS, documents: Documents | None = None) -> FleetSnapshot:

@@ -1,0 +1,137 @@
+import pytest
+
+from gateway.config import ConfigInvalid, Problem, parse
+from gateway.control import Denied, DrainInstance, Receipt, SetWeights
+from gateway.fleet import adoption
+from gateway.fleet.commands import Answer, Command, KeepText, Unfollow
+from gateway.fleet.events import Asked, SettingsRead
+from gateway.fleet.registry import Origin
+from gateway.fleet.snapshot import FleetSnapshot
+from gateway.records import Health, Intent
+from tests.gateway.fleet.builders import STATICS, both_ready, observed, only, play, targets
+
+C = """
+[[instance]]
+id = "c"
+model = "m"
+version = "1"
+http = "127.0.0.1:1003"
+grpc = "127.0.0.1:2003"
+"""
+WITHOUT_B = STATICS[: STATICS.index('[[instance]]\nid = "b"')]
+
+
+def read(text: str, now: float = 5.0, dry_run: bool = False) -> SettingsRead:
+    try:
+        settings, problems = parse(text), ()
+    except ConfigInvalid as exc:
+        return SettingsRead(1, "test", dry_run, None, text, None, exc.problems, now)
+    return SettingsRead(1, "test", dry_run, None, text, settings, problems, now)
+
+
+def reload(
+    fleet: FleetSnapshot, text: str, now: float = 5.0
+) -> tuple[FleetSnapshot, list[Command]]:
+    return play(fleet, read(text, now))
+
+
+def value(commands: list[Command]) -> object:
+    return only(Answer, commands)[0].value
+
+
+def test_a_file_with_problems_changes_nothing_and_all_are_told() -> None:
+    before = both_ready()
+    fleet, commands = reload(before, STATICS.replace('"1" = 100', '"1" = -1') + "[nonsense]\n")
+    denied = value(commands)
+    assert isinstance(denied, Denied)
+    assert len(denied.problems) == 2
+    assert (fleet.settings, fleet.instances) == (before.settings, before.instances)
+
+
+def test_what_cannot_change_live_is_named() -> None:
+    with pytest.raises(Denied) as denied:
+        adoption.plan(both_ready(), read("[gateway]\nworkers = 7\n" + STATICS))
+    assert denied.value.problems[0].path == "gateway.workers"
+    assert isinstance(denied.value.problems[0], Problem)
+
+
+def test_a_reload_that_says_the_same_is_no_change() -> None:
+    fleet, commands = reload(both_ready(), STATICS + "# a comment\n")
+    assert isinstance(value(commands), Receipt)
+    assert fleet.revision == 0
+
+
+def test_a_dry_run_says_what_would_change() -> None:
+    fleet, commands = play(both_ready(), read(STATICS + C, dry_run=True))
+    receipt = value(commands)
+    assert isinstance(receipt, Receipt)
+    assert any("instance.c" in change for change in receipt.changes)
+    assert "c" not in fleet.instances
+
+
+def test_an_instance_is_added_without_touching_others() -> None:
+    before = both_ready()
+    fleet, commands = reload(before, STATICS + C)
+    assert targets(fleet) == ["a", "b"]
+    assert fleet.instances["a"] is not None
+    assert fleet.instances["a"].opinion == before.instances["a"].opinion
+    fleet, _ = play(fleet, observed("c", now=6.0))
+    assert targets(fleet) == ["a", "b", "c"]
+    assert only(KeepText, commands) == [KeepText(STATICS + C)]
+
+
+def test_an_instance_taken_out_is_drained_not_dropped() -> None:
+    fleet, _ = reload(both_ready(), WITHOUT_B)
+    assert targets(fleet) == ["a"]
+    assert fleet.instances["b"].retired
+    assert fleet.drains["b"].ended is None
+
+
+def test_added_again_it_is_taken_back() -> None:
+    fleet, _ = reload(both_ready(), WITHOUT_B)
+    fleet, _ = reload(fleet, STATICS, now=6.0)
+    assert fleet.instances["b"].intent is Intent.ACTIVE
+    assert targets(fleet) == ["a", "b"]
+
+
+def test_the_file_never_lifts_an_operators_drain() -> None:
+    ask = DrainInstance("b", None, False, False)
+    fleet, _ = play(both_ready(), Asked(9, ask, False, None, 2.0))
+    fleet, _ = reload(fleet, WITHOUT_B)
+    fleet, _ = reload(fleet, STATICS, now=6.0)
+    assert fleet.instances["b"].intent is Intent.DRAIN
+    assert targets(fleet) == ["a"]
+
+
+def test_an_override_stands_until_its_own_value_changes() -> None:
+    fleet, _ = play(both_ready(), Asked(9, SetWeights("m", {"1": 7.0}), False, None, 2.0))
+    fleet, _ = reload(fleet, STATICS + C)
+    assert fleet.weights("m")["1"].weight == 7.0
+    fleet, _ = reload(fleet, STATICS.replace('"1" = 100', '"1" = 90'))
+    assert fleet.weights("m")["1"].weight == 90.0
+    assert fleet.overrides == {}
+
+
+def test_another_address_behind_the_same_name_is_not_believed_before_it_answers() -> None:
+    moved = STATICS.replace("127.0.0.1:1002", "127.0.0.1:1009").replace(":2002", ":2009")
+    fleet, commands = reload(both_ready(), moved)
+    assert only(Unfollow, commands) == [Unfollow("b")]
+    assert fleet.instances["b"].opinion.health is Health.UNKNOWN
+    assert targets(fleet) == ["a"]
+
+
+def test_a_new_model_has_a_section_of_its_own() -> None:
+    more = STATICS + '[[model]]\nname = "n"\nweights = { "1" = 1 }\n'
+    fleet, _ = reload(both_ready(), more)
+    assert fleet.table is not None
+    assert [route.section for route in fleet.table.routes] == [1, 2]
+
+
+def test_a_name_that_somebody_else_has_is_left_to_him_and_said() -> None:
+    from dataclasses import replace
+
+    fleet = both_ready()
+    other = replace(fleet.instances["a"], name="c", origin=Origin.REGISTERED)
+    fleet = replace(fleet, instances={**fleet.instances, "c": other})
+    fleet, _ = reload(fleet, STATICS + C)
+    assert fleet.instances["c"].origin is Origin.REGISTERED

@@ -1,0 +1,217 @@
+import pytest
+
+from gateway.control import (
+    AddInstance,
+    Ask,
+    CancelLease,
+    Denied,
+    DrainInstance,
+    Receipt,
+    RemoveInstance,
+    ResetWeights,
+    SetInstanceWeight,
+    SetWeights,
+    StopInstance,
+    UndrainInstance,
+)
+from gateway.fleet.asks import plan
+from gateway.fleet.commands import Answer, CallResume, Command, Tell, Write
+from gateway.fleet.events import Asked, StopAsked
+from gateway.fleet.snapshot import FleetSnapshot
+from gateway.messages import Cut
+from gateway.records import Intent
+from gateway.store.base import Put, Remove
+from tests.gateway.fleet.builders import LAUNCHED, begun, both_ready, observed, only, play, targets
+
+
+def ask(
+    fleet: FleetSnapshot,
+    *asks: Ask,
+    dry_run: bool = False,
+    revision: int | None = None,
+    now: float = 10.0,
+) -> tuple[FleetSnapshot, list[Command]]:
+    events = [Asked(i, one, dry_run, revision, now) for i, one in enumerate(asks, start=1)]
+    return play(fleet, *events)
+
+
+def answer(commands: list[Command]) -> Receipt | Denied:
+    (found,) = only(Answer, commands)
+    assert isinstance(found.value, Receipt | Denied)
+    return found.value
+
+
+# --- store, then act -----------------------------------------------------------------------------
+
+
+def test_nothing_has_changed_until_the_store_has_it() -> None:
+    event = Asked(1, SetWeights("m", {"1": 5.0}), False, None, 10.0)
+    fleet, commands = play(both_ready(), event, keep=False)
+    assert fleet.weights("m")["1"].weight == 100.0
+    (write,) = only(Write, commands)
+    kinds = {change.kind for change in write.changes}
+    assert kinds == {"weights", "counters"}
+    fleet, commands = play(fleet, write.then)
+    assert fleet.weights("m")["1"].weight == 5.0
+
+
+def test_the_receipt_names_the_generation_whose_table_contains_the_change() -> None:
+    fleet, commands = ask(both_ready(), SetWeights("m", {"1": 5.0}))
+    receipt = answer(commands)
+    assert receipt == Receipt(fleet.generation, 1, ("weight of m version 1: 100 to 5",))
+    assert fleet.table is not None
+    assert fleet.table.generation == fleet.generation
+    assert fleet.table.routes[0].versions[0].weight == 5.0
+
+
+def test_asks_are_carried_out_one_after_the_other() -> None:
+    first, second = SetWeights("m", {"1": 5.0}), SetWeights("m", {"1": 6.0})
+    events = [Asked(1, first, False, None, 1.0), Asked(2, second, False, None, 1.0)]
+    fleet, commands = play(both_ready(), *events, keep=False)
+    assert len(only(Write, commands)) == 1
+    fleet, commands = play(fleet, only(Write, commands)[0].then)
+    assert fleet.weights("m")["1"].weight == 6.0
+    assert fleet.revision == 2
+
+
+def test_a_dry_run_says_everything_and_changes_nothing() -> None:
+    before = both_ready()
+    fleet, commands = ask(before, DrainInstance("a", None, False, False), dry_run=True)
+    receipt = answer(commands)
+    assert isinstance(receipt, Receipt)
+    assert receipt.changes == ("a is drained for at most 30 s and held out",)
+    assert only(Write, commands) == []
+    assert (fleet.drains, fleet.revision) == ({}, 0)
+
+
+def test_what_is_so_already_moves_neither_revision_nor_generation() -> None:
+    before = both_ready()
+    fleet, commands = ask(before, SetWeights("m", {"1": 100.0}))
+    assert isinstance(answer(commands), Receipt)
+    assert (fleet.revision, fleet.generation) == (0, before.generation)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (SetWeights("x", {"1": 1.0}), "unknown_model"),
+        (SetWeights("m", {"9": 1.0}), "invalid"),
+        (SetWeights("m", {"1": -1.0}), "invalid"),
+        (SetWeights("m", {"1": float("nan")}), "invalid"),
+        (SetWeights("m", {"1": float("inf")}), "invalid"),
+        (ResetWeights("x"), "unknown_model"),
+        (SetInstanceWeight("x", 1.0), "unknown_instance"),
+        (SetInstanceWeight("a", -1.0), "invalid"),
+        (DrainInstance("x", None, False, False), "unknown_instance"),
+        (DrainInstance("a", -1.0, False, False), "invalid"),
+        (UndrainInstance("x"), "unknown_instance"),
+        (StopInstance("x", False), "unknown_instance"),
+        (AddInstance("a", "m", "1", "h:1", "h:2"), "conflict"),
+        (AddInstance("n", "x", "1", "h:1", "h:2"), "unknown_model"),
+        (AddInstance("n", "m", "1", "h", "h:2"), "invalid"),
+        (AddInstance("n", "m", "1", "h:1", "h:99999"), "invalid"),
+        (RemoveInstance("x"), "unknown_instance"),
+        (RemoveInstance("a"), "from_file"),
+    ],
+    ids=str,
+)
+def test_a_refusal_has_a_code_and_nothing_has_changed(asked: Ask, code: str) -> None:
+    before = both_ready()
+    fleet, commands = ask(before, asked)
+    denied = answer(commands)
+    assert isinstance(denied, Denied)
+    assert denied.code == code
+    assert (fleet.instances, fleet.revision, fleet.asks) == (before.instances, 0, ())
+
+
+def test_a_closing_gateway_changes_nothing_any_more() -> None:
+    fleet, _ = play(both_ready(), StopAsked(1, 5.0))
+    _, commands = ask(fleet, SetWeights("m", {"1": 5.0}))
+    denied = answer(commands)
+    assert isinstance(denied, Denied)
+    assert denied.code == "closing"
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+
+def test_a_reset_gives_the_files_weights_back() -> None:
+    fleet, _ = ask(both_ready(), SetWeights("m", {"1": 5.0}))
+    fleet, commands = ask(fleet, ResetWeights("m"))
+    assert fleet.weights("m")["1"].weight == 100.0
+    assert any(Remove("weights", "m") in write.changes for write in only(Write, commands))
+
+
+def test_an_instance_of_weight_zero_is_in_no_table() -> None:
+    fleet, _ = ask(both_ready(), SetInstanceWeight("a", 0.0))
+    assert targets(fleet) == ["b"]
+    fleet, _ = ask(fleet, SetInstanceWeight("a", 1.0))
+    assert targets(fleet) == ["a", "b"]
+
+
+# --- drains --------------------------------------------------------------------------------------
+
+
+def test_a_drain_is_out_of_the_table_its_receipt_names() -> None:
+    fleet, commands = ask(both_ready(), DrainInstance("a", 5.0, False, False))
+    receipt = answer(commands)
+    assert isinstance(receipt, Receipt)
+    assert receipt.generation == fleet.generation
+    assert targets(fleet) == ["b"]
+    assert fleet.drains["a"].deadline == 15.0
+    assert fleet.instances["a"].intent is Intent.DRAIN
+
+
+def test_a_second_drain_keeps_the_first_deadline_and_a_stop_is_added_to_it() -> None:
+    fleet, _ = ask(both_ready(), DrainInstance("a", 5.0, False, False))
+    fleet, _ = ask(fleet, DrainInstance("a", 500.0, False, False), now=12.0)
+    assert fleet.drains["a"].deadline == 15.0
+    fleet, _ = ask(fleet, DrainInstance("a", 500.0, True, False), now=13.0)
+    assert (fleet.drains["a"].deadline, fleet.drains["a"].stop) == (15.0, True)
+
+
+def test_undrain_resumes_and_the_former_weight_is_back() -> None:
+    fleet, _ = ask(both_ready(), SetInstanceWeight("a", 3.0))
+    fleet, _ = ask(fleet, DrainInstance("a", 5.0, False, False))
+    fleet, commands = ask(fleet, UndrainInstance("a"))
+    assert only(CallResume, commands) == [CallResume("a", "127.0.0.1:2001")]
+    assert targets(fleet) == ["a", "b"]
+    assert fleet.weight_of(fleet.instances["a"]) == 3.0
+
+
+def test_undraining_what_is_not_drained_is_not_a_change() -> None:
+    assert plan(both_ready(), UndrainInstance("a"), 1.0).changes == ()
+
+
+def test_the_last_routable_instance_needs_force() -> None:
+    fleet, _ = ask(both_ready(), DrainInstance("a", 5.0, False, False))
+    with pytest.raises(Denied, match="last routable"):
+        plan(fleet, DrainInstance("b", 5.0, False, False), 10.0)
+    assert plan(fleet, DrainInstance("b", 5.0, False, True), 10.0).changes
+
+
+# --- instances and leases ------------------------------------------------------------------------
+
+
+def test_an_added_instance_is_kept_polled_and_removed_by_a_drain() -> None:
+    add = AddInstance("n", "m", "1", "127.0.0.1:1003", "127.0.0.1:2003")
+    fleet, commands = ask(both_ready(), add)
+    kept = [change for write in only(Write, commands) for change in write.changes]
+    assert any(isinstance(one, Put) and one.key == "n" for one in kept)
+    assert plan(fleet, add, 11.0).changes == ()
+    fleet, _ = play(fleet, observed("n", now=11.0))
+    fleet, _ = ask(fleet, RemoveInstance("n"), now=12.0)
+    assert fleet.instances["n"].retired
+    assert fleet.drains["n"].ended is None
+
+
+def test_a_launched_instance_is_taken_out_of_the_file_not_removed() -> None:
+    with pytest.raises(Denied, match="comes from replicas"):
+        plan(begun(LAUNCHED), RemoveInstance("m-1-0"), 1.0)
+
+
+def test_a_cancelled_lease_is_cut_by_every_worker() -> None:
+    _, commands = ask(both_ready(), CancelLease("00000000000000ff"))
+    (tell,) = [one for one in only(Tell, commands) if isinstance(one.message, Cut)]
+    assert isinstance(tell.message, Cut)
+    assert tell.message.requests == (255,)

@@ -1,0 +1,134 @@
+from gateway.config import parse
+from gateway.control import AddInstance, DrainInstance, SetInstanceWeight, SetWeights
+from gateway.fleet.commands import Command, Write
+from gateway.fleet.drain import Phase
+from gateway.fleet.durable import GENERATIONS
+from gateway.fleet.durable import restore as read_back
+from gateway.fleet.events import Asked, ChildrenSeen, PollFailed, WorkerLinked
+from gateway.fleet.snapshot import FleetSnapshot
+from gateway.records import Intent
+from gateway.store.base import Documents, Put
+from tests.gateway.fleet.builders import (
+    GRPC,
+    LAYOUT,
+    STATICS,
+    fresh,
+    observed,
+    only,
+    play,
+    targets,
+)
+
+
+def stored(commands: list[Command], documents: Documents | None = None) -> Documents:
+    documents = documents if documents is not None else {}
+    for write in only(Write, commands):
+        for change in write.changes:
+            kind = documents.setdefault(change.kind, {})
+            if isinstance(change, Put):
+                kind[change.key] = change.document
+            else:
+                kind.pop(change.key, None)
+    return documents
+
+
+def lived(*asks: object) -> tuple[FleetSnapshot, Documents]:
+    """A control plane that has served `a` and `b` and heard the asks, and its store."""
+    events = [Asked(i, ask, False, None, 10.0) for i, ask in enumerate(asks, 1)]  # type: ignore[arg-type]
+    fleet, commands = play(
+        fresh(),
+        ChildrenSeen({"worker0.0": 77}, 1, frozenset(), 0.0),
+        WorkerLinked(0, 0, 77, 0, 0.0),
+        observed("a"),
+        observed("b"),
+        *events,
+    )
+    return fleet, stored(commands)
+
+
+def again(
+    documents: Documents, now: float = 20.0, wall: float = 0.0, segment: int = 1
+) -> FleetSnapshot:
+    return read_back(parse(STATICS), documents, LAYOUT, segment, 3, now, wall)
+
+
+def started(documents: Documents, now: float = 20.0) -> FleetSnapshot:
+    fleet, _ = play(
+        again(documents, now),
+        ChildrenSeen({"worker0.0": 77}, 1, frozenset(), now),
+        WorkerLinked(0, 0, 77, 3, now),
+    )
+    return fleet
+
+
+def test_intent_survives() -> None:
+    before, documents = lived(
+        SetWeights("m", {"1": 7.0}),
+        SetInstanceWeight("b", 3.0),
+        DrainInstance("a", 5.0, False, False),
+        AddInstance("n", "m", "1", "127.0.0.1:1003", "127.0.0.1:2003"),
+    )
+    after = again(documents)
+    assert after.weights("m") == before.weights("m")
+    assert after.weight_of(after.instances["b"]) == 3.0
+    assert after.instances["a"].intent is Intent.DRAIN
+    assert after.instances["n"].grpc == "127.0.0.1:2003"
+    assert after.revision == before.revision == 4
+    assert after.book.sections == before.book.sections
+
+
+def test_generations_only_grow_over_a_crash() -> None:
+    before, documents = lived()
+    documents["counters"]["generation"] = {"value": before.generation + GENERATIONS}
+    assert again(documents).generation >= before.generation
+    assert again({}).generation == 3  # what a worker serves is a lower bound without a store
+
+
+def test_slots_are_believed_of_their_own_segment_only() -> None:
+    before, documents = lived()
+    same = again(documents)
+    assert same.instances["a"].slot == before.instances["a"].slot
+    assert same.instances["a"].ready_since == 1.0
+    assert same.awaited == {"a", "b"}
+    other = again(documents, segment=2)
+    assert other.book.holders == {}
+    assert other.awaited == frozenset()
+
+
+def test_nothing_is_published_until_each_formerly_routable_instance_answered_or_failed() -> None:
+    _, documents = lived()
+    fleet = started(documents)
+    assert fleet.table is None
+    fleet, _ = play(fleet, observed("a", now=21.0))
+    assert fleet.table is None
+    for second in (21.0, 22.0, 23.0):
+        fleet, _ = play(fleet, PollFailed("b", GRPC["b"], "refused", False, 0, 0, second))
+    assert targets(fleet) == ["a"]
+    assert fleet.generation > 3
+
+
+def test_a_running_drain_goes_on_with_the_smaller_of_the_two_times_it_has_left() -> None:
+    _, documents = lived(DrainInstance("a", 30.0, False, False))
+    assert documents["drains"]["a"]["remaining_s"] == 30.0
+    later = again(documents, now=25.0).drains["a"]
+    assert (later.deadline, later.phase) == (40.0, Phase.PUBLISHING)
+    stepped = again(documents, now=25.0, wall=-1000.0).drains["a"]  # the clock went back
+    assert stepped.deadline == 25.0 + 30.0
+    ahead = again(documents, now=25.0, wall=1000.0).drains["a"]
+    assert ahead.deadline == 25.0
+
+
+def test_a_held_out_instance_is_held_out_after_a_restart_and_no_drain_runs_anew() -> None:
+    _, documents = lived(DrainInstance("a", 30.0, False, False))
+    documents["drains"]["a"]["ended"] = True
+    fleet, _ = play(started(documents), observed("a", now=21.0), observed("b", now=21.0))
+    assert fleet.drains["a"].phase is Phase.DONE
+    assert targets(fleet) == ["b"]
+
+
+def test_the_slot_of_an_incarnation_that_is_over_waits_to_be_folded() -> None:
+    before, documents = lived()
+    slot = before.instances["a"].slot
+    documents["slots"][str(slot)]["instance"] = "gone"
+    after = again(documents)
+    assert after.book.holders[slot].left_at == 20.0

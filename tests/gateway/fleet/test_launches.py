@@ -1,0 +1,224 @@
+import pytest
+
+from gateway.config import parse
+from gateway.control import UndrainInstance
+from gateway.fleet.commands import Command, Launch, Supervise
+from gateway.fleet.events import (
+    Asked,
+    ChildExited,
+    ChildrenSeen,
+    ChildStarted,
+    LaunchOrdered,
+    NeedsRead,
+    Observed,
+    Registered,
+    Source,
+    StartFailed,
+    Ticked,
+    WorkerLinked,
+)
+from gateway.fleet.launches import desired, pairs
+from gateway.fleet.registry import hashed
+from gateway.fleet.snapshot import FleetSnapshot, Stage
+from gateway.messages import Kill
+from gateway.records import Health
+from gateway.store.base import Documents
+from sluicegate.v1.states import State
+from tests.gateway.fleet.builders import LAUNCHED, begun, fresh, only, play, status, targets, texts
+
+A, B = "m-1-0", "m-1-1"
+
+
+def started(name: str, now: float) -> list[LaunchOrdered | Registered]:
+    loading = status(name, State.INITIALIZING, incarnation=f"{name}@{now}")
+    return [LaunchOrdered(name, hashed("t"), now), Registered(1, loading, "t", 0.0, 0, now)]
+
+
+def reading(name: str, born: float, now: float, state: State = State.READY) -> Observed:
+    one = status(name, state, incarnation=f"{name}@{born}", sequence=2)
+    return Observed(name, Source.POLL, one.grpc, "", one, 0, 0, now)
+
+
+def running() -> FleetSnapshot:
+    fleet, _ = play(begun(LAUNCHED), *started(A, 1.0), reading(A, 1.0, 11.0))
+    fleet, _ = play(fleet, *started(B, 12.0), reading(B, 12.0, 22.0))
+    assert targets(fleet) == [A, B]
+    return fleet
+
+
+def test_ids_are_model_version_ordinal_on_the_first_device_unless_one_is_named() -> None:
+    wanted = desired(parse(LAUNCHED))
+    assert list(wanted) == [A, B]
+    assert {one.device for one in wanted.values()} == {"d0"}
+    assert pairs(parse(LAUNCHED)) == {("m", "1")}
+
+
+def test_one_loads_and_the_other_waits_visibly_until_it_is_ready() -> None:
+    fleet, commands = play(
+        fresh(LAUNCHED), ChildrenSeen({}, 1, frozenset(), 0.0), WorkerLinked(0, 0, 7, 0, 0.0)
+    )
+    assert only(Launch, commands) == [Launch(A, "m", "1", "d0")]
+    assert f"{B} waits for d0: {A} is loading there" in texts(commands)
+    assert fleet.launches[B].stage is Stage.QUEUED
+    fleet, commands = play(fleet, *started(A, 1.0))
+    assert only(Launch, commands) == []
+    fleet, commands = play(fleet, reading(A, 1.0, 11.0))
+    assert only(Launch, commands) == [Launch(B, "m", "1", "d0")]
+    assert fleet.launches[A].stage is Stage.RUNNING
+
+
+def test_an_instance_in_error_is_shown_and_loads_no_more() -> None:
+    fleet, _ = play(begun(LAUNCHED), *started(A, 1.0))
+    fleet, commands = play(fleet, reading(A, 1.0, 5.0, State.ERROR))
+    assert only(Launch, commands) == [Launch(B, "m", "1", "d0")]
+    assert fleet.instances[A].state is State.ERROR
+    fleet, _ = play(fleet, ChildExited(A_CHILD, 9, 78, 35.0))
+    assert fleet.instances[A].state is State.ERROR  # what it said is what people want to read
+    assert fleet.launches[A].stage is Stage.FAILED
+
+
+A_CHILD = f"instance.{A}"
+
+
+def test_memory_is_reserved_by_what_the_manifests_say() -> None:
+    gb = 1 << 30
+    fleet, _ = play(begun(LAUNCHED), NeedsRead({("m", "1"): 6 * gb}, 0.5))
+    fleet, commands = play(fleet, *started(A, 1.0), reading(A, 1.0, 11.0))
+    assert only(Launch, commands) == []
+    assert "needs 6.0 GB, 4.0 GB of 10.0 GB are free" in fleet.launches[B].reason
+    fleet, commands = play(fleet, ChildExited(A_CHILD, 9, -9, 20.0))
+    assert only(Launch, commands) == [Launch(B, "m", "1", "d0")]
+
+
+def test_a_dead_one_is_off_at_once_and_started_again_after_the_back_off() -> None:
+    fleet, _ = play(running(), ChildExited(A_CHILD, 9, -9, 30.0))
+    assert targets(fleet) == [B]
+    assert fleet.instances[A].opinion.health is Health.LOST
+    assert fleet.instances[A].state is State.STOPPED
+    fleet, commands = play(fleet, Ticked(30.9))
+    assert only(Launch, commands) == []
+    fleet, commands = play(fleet, Ticked(31.0))
+    assert only(Launch, commands) == [Launch(A, "m", "1", "d0")]
+    assert fleet.launches[A].restarts == 1
+
+
+def test_a_crash_loop_is_shown_and_goes_on_being_tried() -> None:
+    fleet, now = running(), 30.0
+    for _ in range(6):
+        fleet, _ = play(fleet, ChildExited(A_CHILD, 9, 1, now))
+        now = fleet.launches[A].retry_at
+        fleet, commands = play(fleet, Ticked(now))
+        assert only(Launch, commands) == [Launch(A, "m", "1", "d0")]
+    fleet, _ = play(fleet, ChildExited(A_CHILD, 9, 1, now))
+    assert fleet.launches[A].reason.startswith("crash loop: 7 deaths in a row")
+
+
+def test_exit_78_is_not_tried_again_until_somebody_asks() -> None:
+    fleet, _ = play(running(), ChildExited(A_CHILD, 9, 78, 30.0))
+    fleet, commands = play(fleet, Ticked(1e5))
+    assert only(Launch, commands) == []
+    fleet, commands = play(fleet, Asked(1, UndrainInstance(A), False, None, 1e5))
+    assert only(Launch, commands) == [Launch(A, "m", "1", "d0")]
+
+
+def test_a_start_that_failed_is_a_death() -> None:
+    fleet, _ = play(begun(LAUNCHED), StartFailed(A_CHILD, "no such file", 1.0))
+    assert fleet.launches[A].stage is Stage.BACKING_OFF
+    assert "no such file" in fleet.launches[A].reason
+
+
+def test_one_that_never_gets_ready_is_stopped_then_killed() -> None:
+    fleet, _ = play(begun(LAUNCHED), *started(A, 1.0))
+    fleet, commands = play(fleet, Ticked(1800.0))
+    assert only(Supervise, commands) == [Supervise(Kill(A_CHILD, 15))]
+    fleet, commands = play(fleet, Ticked(1810.0))
+    assert only(Supervise, commands) == [Supervise(Kill(A_CHILD, 9))]
+    fleet, commands = play(fleet, Ticked(9999.0))
+    assert only(Supervise, commands) == []
+
+
+def test_only_the_holder_of_its_token_takes_its_name() -> None:
+    fleet, _ = play(begun(LAUNCHED), LaunchOrdered(A, hashed("t"), 1.0))
+    fleet, commands = play(fleet, Registered(1, status(A), "guess", 0.0, 0, 2.0))
+    assert any("registration refused" in text for text in texts(commands))
+    assert fleet.instances[A].status is None
+
+
+# --- adoption ------------------------------------------------------------------------------------
+
+
+def kept(fleet: FleetSnapshot, commands: list[Command]) -> Documents:
+    """What the store holds after these commands."""
+    from gateway.fleet.commands import Write
+    from gateway.store.base import Put
+
+    documents: Documents = {}
+    for write in only(Write, commands):
+        for change in write.changes:
+            kind = documents.setdefault(change.kind, {})
+            if isinstance(change, Put):
+                kind[change.key] = change.document
+            else:
+                kind.pop(change.key, None)
+    return documents
+
+
+def history() -> Documents:
+    fleet, first = play(
+        fresh(LAUNCHED), ChildrenSeen({}, 1, frozenset(), 0.0), WorkerLinked(0, 0, 77, 0, 0.0)
+    )
+    fleet, second = play(fleet, *started(A, 1.0), reading(A, 1.0, 11.0))
+    return kept(fleet, first + second)
+
+
+def test_what_runs_is_adopted_and_never_started_twice() -> None:
+    documents = history()
+    fleet = fresh(LAUNCHED, documents)
+    assert fleet.awaited == {A}
+    children = {"worker0.0": 77, A_CHILD: 99}
+    fleet, commands = play(fleet, ChildrenSeen(children, 1, frozenset(), 50.0))
+    assert only(Launch, commands) == []  # B waits: A might be loading, as far as we know
+    assert fleet.launches[A].pid == 99
+    fleet, commands = play(fleet, WorkerLinked(0, 0, 77, 3, 50.0))
+    assert fleet.table is None
+    fleet, commands = play(fleet, reading(A, 1.0, 50.5))
+    assert targets(fleet) == [A]
+    assert only(Launch, commands) == [Launch(B, "m", "1", "d0")]
+
+
+def test_what_is_gone_after_a_restart_of_everything_is_started_anew() -> None:
+    fleet, commands = play(
+        fresh(LAUNCHED, history()),
+        ChildrenSeen({}, 1, frozenset(), 50.0),
+        WorkerLinked(0, 0, 7, 0, 50.0),
+    )
+    assert only(Launch, commands) == [Launch(A, "m", "1", "d0")]
+    assert fleet.awaited == frozenset()
+    assert targets(fleet) == []
+
+
+def test_one_that_the_file_does_not_name_any_more_is_drained_and_stopped() -> None:
+    less = LAUNCHED.replace('"1" = 2 }', '"1" = 0 }')
+    fleet, _ = play(
+        fresh(less, history()),
+        ChildrenSeen({"worker0.0": 77, A_CHILD: 99}, 1, frozenset(), 50.0),
+        WorkerLinked(0, 0, 77, 3, 50.0),
+    )
+    assert fleet.drains[A].stop
+    assert fleet.instances[A].retired
+
+
+def test_its_pid_is_shown_when_the_supervisor_says_it() -> None:
+    fleet, _ = play(begun(LAUNCHED), ChildStarted(A_CHILD, 4711, 1.0))
+    assert fleet.launches[A].pid == 4711
+
+
+@pytest.mark.parametrize("device", ["gone"])
+def test_a_device_that_left_the_file_is_waited_for(device: str) -> None:
+    from dataclasses import replace
+
+    fleet = begun(LAUNCHED)
+    lost = replace(fleet.launches[B], device=device)
+    fleet = replace(fleet, launches={**fleet.launches, B: lost})
+    fleet, _ = play(fleet, Ticked(5.0))
+    assert fleet.launches[B].reason.startswith("waits for device gone")

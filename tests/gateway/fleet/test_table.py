@@ -1,0 +1,89 @@
+from dataclasses import replace
+
+from gateway.control import SetWeights
+from gateway.fleet.events import Asked
+from gateway.fleet.table import UNKNOWN_S, build, names, ready_in_s, same, standing, standings
+from gateway.records import Health
+from sluicegate.v1.states import State
+from tests.gateway.fleet.builders import begun, both_ready, observed, play, targets
+
+
+def test_only_admissible_instances_are_in_it_and_everybody_stands_somewhere() -> None:
+    fleet, _ = play(begun(), observed("a"), observed("b", State.INITIALIZING))
+    assert targets(fleet) == ["a"]
+    assert [(one.instance, one.state) for one in standings(fleet, 1.0)["m"]] == [
+        ("a", "READY"),
+        ("b", "INITIALIZING"),
+    ]
+
+
+def test_a_target_carries_its_slot_incarnation_address_and_limit() -> None:
+    table = both_ready().table
+    assert table is not None
+    first = table.routes[0].versions[0].targets[0]
+    assert (first.instance, first.incarnation, first.host, first.port) == (
+        "a",
+        "a1",
+        "127.0.0.1",
+        1001,
+    )
+    assert (first.slot, first.limit, first.ready_since_ns) == (0, 4, 1_000_000_000)
+    assert names(table, 0)
+    assert not names(table, 7)
+
+
+def test_a_version_of_weight_zero_keeps_its_targets_for_pins() -> None:
+    fleet, _ = play(both_ready(), Asked(1, SetWeights("m", {"1": 0.0}), False, None, 2.0))
+    assert fleet.table is not None
+    (version,) = fleet.table.routes[0].versions
+    assert version.weight == 0.0
+    assert len(version.targets) == 2
+
+
+def test_a_model_without_instances_keeps_its_route() -> None:
+    fleet = begun()
+    assert fleet.table is not None
+    assert [route.model for route in fleet.table.routes] == ["m"]
+    assert targets(fleet) == []
+
+
+def test_standings_alone_make_no_new_table() -> None:
+    fleet, _ = play(begun(), observed("a", State.INITIALIZING, progress=10.0))
+    first = build(fleet, 1, 1.0)
+    fleet, _ = play(fleet, observed("a", State.INITIALIZING, now=2.0, sequence=2, progress=60.0))
+    second = build(fleet, 2, 2.0)
+    assert first != second
+    assert same(first, second)
+    assert not same(None, second)
+
+
+def test_a_reading_that_changes_nothing_publishes_nothing() -> None:
+    fleet = both_ready()
+    after, commands = play(fleet, observed("a", now=5.0, progress_total=7, sequence=2))
+    assert after.generation == fleet.generation
+    assert commands == []
+
+
+def test_ready_in_s_comes_from_the_load_that_was_measured() -> None:
+    fleet, _ = play(begun(), observed("b", State.INITIALIZING, now=1.0))
+    fleet, _ = play(fleet, observed("b", now=41.0, sequence=2))
+    assert fleet.load_s == {("m", "1"): 40.0}
+    fleet, _ = play(fleet, observed("a", State.INITIALIZING, now=50.0))
+    assert ready_in_s(fleet, fleet.instances["a"], 60.0) == 30.0
+    assert ready_in_s(fleet, fleet.instances["b"], 60.0) == 0.0
+
+
+def test_without_a_measured_load_progress_is_extended_and_early_nobody_knows() -> None:
+    fleet, _ = play(begun(), observed("a", State.INITIALIZING, now=1.0, progress=25.0))
+    assert ready_in_s(fleet, fleet.instances["a"], 11.0) == 30.0
+    fleet, _ = play(begun(), observed("a", State.INITIALIZING, now=1.0, progress=0.5))
+    assert ready_in_s(fleet, fleet.instances["a"], 11.0) == UNKNOWN_S
+
+
+def test_the_reason_says_what_keeps_it_out() -> None:
+    fleet = both_ready()
+    seen = fleet.instances["a"]
+    sick = replace(seen, opinion=replace(seen.opinion, health=Health.SUSPECT, reason="refused"))
+    assert standing(fleet, sick, 1.0).reason == "refused"
+    wrong, _ = play(begun(), observed("a", model="other"))
+    assert "not m version 1" in standing(wrong, wrong.instances["a"], 1.0).reason
