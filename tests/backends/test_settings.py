@@ -1,6 +1,5 @@
 """Addresses as people write them, and as others dial them."""
 
-
 import pytest
 
 from backends.settings import Address

@@ -7,6 +7,7 @@ from typing import Any
 
 import openai
 import pytest
+import pytest_asyncio
 
 from tests.live.gateways import ROOT, Gateway, config, running
 
@@ -22,7 +23,7 @@ replicas = {{ "1" = 2 }}
 """
 
 
-@pytest.fixture(scope="module")
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """Two instances of the demonstration model, on the snapshot and cache of this checkout."""
     assert (ROOT / "var" / "models" / MODEL / "1" / "manifest.toml").exists(), "run make models"
