@@ -1,0 +1,218 @@
+"""Commands carried out on real gRPC, a real segment and fakes that record the rest."""
+
+import asyncio
+import os
+import random
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config import Settings, parse
+from gateway.controlplane.channels import Channels
+from gateway.controlplane.effects import Effects, WorkerCommand
+from gateway.controlplane.folds import Folds
+from gateway.controlplane.journal import Journal
+from gateway.controlplane.link import WorkerLinks
+from gateway.controlplane.orders import SupervisorLink
+from gateway.controlplane.poll import Poller
+from gateway.controlplane.reload import SettingsFile
+from gateway.controlplane.tickets import Tickets
+from gateway.fleet import commands as c
+from gateway.fleet.events import (
+    CallFailed,
+    Event,
+    FactKept,
+    LaunchOrdered,
+    NeedsRead,
+    Observed,
+    RowSettled,
+    SettingsRead,
+    Source,
+    Ticked,
+    WriteFailed,
+)
+from gateway.fleet.registry import hashed
+from gateway.messages import LineBuffer, Message, Spawn
+from gateway.state.ledger import Ledger
+from gateway.state.shared import Layout, Segment, create
+from gateway.store.base import Remove
+from gateway.telemetry.tally import Tally
+from sluicegate.v1.states import State
+from tests.gateway.controlplane.lifecycle import FakeLifecycle
+from tests.gateway.controlplane.test_folds import FakeStore
+from tests.gateway.fleet.builders import LAUNCHED, STATICS, both_ready
+
+
+class FakeLauncher:
+    def __init__(self) -> None:
+        self.launched: list[tuple[str, str]] = []
+
+    def launch(self, order: c.Launch, settings: Settings, token: str) -> None:
+        self.launched.append((order.name, token))
+
+
+class Pipe(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[Message] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += LineBuffer().feed(bytes(data))
+
+
+class Bench:
+    def __init__(self, fd: int, folder: Path) -> None:
+        self.segment = Segment(fd)
+        self.store, self.launcher, self.pipe = FakeStore(), FakeLauncher(), Pipe()
+        self.channels, self.tally = Channels(), Tally()
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.file = SettingsFile(folder / "config.toml", folder / "accepted.toml")
+        self.instance = FakeLifecycle()
+        settings = parse(f'[repository]\nroot = "{folder}"\n{LAUNCHED}')
+        folds = Folds(self.segment, self.store, 1, both_ready)
+        orders = SupervisorLink(self.segment, self.events.put_nowait, lambda: None)
+        orders.connection_made(self.pipe)
+        self.poller = Poller(
+            self.channels,
+            self.events.put_nowait,
+            lambda: settings.poll,
+            folds.sample,
+            lambda name: "",
+            random.Random(1),
+        )
+        effects = Effects(
+            segment=self.segment,
+            store=self.store,
+            links=WorkerLinks(self.events.put_nowait),
+            orders=orders,
+            poller=self.poller,
+            channels=self.channels,
+            launcher=self.launcher,
+            file=self.file,
+            folds=folds,
+            tickets=Tickets(),
+            journal=Journal(lambda: 0.0, 1),
+            tally=self.tally,
+            worker=WorkerCommand("/door", 2, 42, "json"),
+            settings=lambda: settings,
+            post=self.events.put_nowait,
+        )
+        self.table = effects.by_command()
+
+    async def do(self, command: c.Command) -> Any:
+        result = self.table[type(command)](command)
+        return await result if asyncio.iscoroutine(result) else result
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    fd = create(Layout(rows=4, slots=8, sections=4, leases=8))
+    made = Bench(fd, tmp_path)
+    yield made
+    await made.poller.close()
+    await made.channels.close()
+    await made.instance.stop()
+    os.close(fd)
+
+
+def test_every_command_has_an_effect(bench: Bench) -> None:
+    assert set(bench.table) == set(c.Command.__args__)
+
+
+async def test_drain_resume_and_stop_bring_the_status_that_answers_them(bench: Bench) -> None:
+    address = await bench.instance.start()
+    for command, state in (
+        (c.CallDrain("a", address, 7.0, "why"), State.DRAINING),
+        (c.CallResume("a", address), State.READY),
+        (c.CallStop("a", address, 7.0, True), State.STOPPED),
+    ):
+        event = await bench.do(command)
+        assert isinstance(event, Observed)
+        assert (event.source, event.grpc, event.status.state) == (Source.REPLY, address, state)
+    assert bench.instance.calls == ["drain 7", "resume", "stop True"]
+
+
+async def test_a_call_that_reaches_nobody_says_so(bench: Bench) -> None:
+    address = await bench.instance.start()
+    await bench.instance.stop()
+    for command in (
+        c.CallDrain("a", address, 7.0, ""),
+        c.CallResume("a", address),
+        c.CallStop("a", address, 7.0, False),
+    ):
+        event = await bench.do(command)
+        assert isinstance(event, CallFailed)
+        assert event.name == "a"
+
+
+async def test_a_write_comes_back_as_what_has_become_true(bench: Bench) -> None:
+    write = c.Write((Remove("drains", "a"),), FactKept(-1.0))
+    event = await bench.do(write)
+    assert isinstance(event, FactKept)
+    assert event.now > 0  # when it was kept, not when it was asked for
+    assert bench.store.written == [Remove("drains", "a")]
+    bench.store.broken = True
+    event = await bench.do(write)
+    assert isinstance(event, WriteFailed)
+    assert event.reason == "disk full"
+
+
+async def test_a_worker_is_given_every_listening_socket(bench: Bench) -> None:
+    await bench.do(c.StartWorker(1, 3, 2))
+    (spawn,) = bench.pipe.written
+    assert isinstance(spawn, Spawn)
+    assert spawn.name == "worker1.3"
+    assert spawn.command[:3] == (sys.executable, "-m", "gateway.mains.worker")
+    fds = spawn.command[spawn.command.index("--listen-fds") + 1]
+    assert fds == "0:{listen0.0},0:{listen0.1},1:{listen1.0},1:{listen1.1}"
+    sockets = {"listen0.0", "listen0.1", "listen1.0", "listen1.1"}
+    assert set(spawn.descriptors) == {"segment", "life"} | sockets
+
+
+async def test_each_launch_has_a_token_of_its_own_and_only_its_hash_comes_back(
+    bench: Bench,
+) -> None:
+    first = await bench.do(c.Launch("x", "m", "1", "d0"))
+    second = await bench.do(c.Launch("x", "m", "1", "d0"))
+    assert isinstance(first, LaunchOrdered)
+    (_, one), (_, two) = bench.launcher.launched
+    assert one != two
+    assert (first.token, second.token) == (hashed(one), hashed(two))
+
+
+async def test_a_dead_row_is_settled(bench: Bench) -> None:
+    Ledger(bench.segment, 1).open(2, 1, 0xFF, b"", 0)
+    event = await bench.do(c.SettleRow(1))
+    assert isinstance(event, RowSettled)
+    assert [lost.request_id for lost in event.lost] == [0xFF]
+
+
+async def test_files_are_read_when_they_are_asked_for(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(STATICS)
+    event = await bench.do(c.ReadSettings(3, "why", True, 9))
+    assert isinstance(event, SettingsRead)
+    assert (event.ticket, event.dry_run, event.revision, event.text) == (3, True, 9, STATICS)
+    await bench.do(c.KeepText("kept"))
+    assert (tmp_path / "accepted.toml").read_text() == "kept"
+    assert isinstance(await bench.do(c.ReadNeeds(frozenset({("m", "1")}))), NeedsRead)
+
+
+async def test_the_last_wish_to_be_woken_counts(bench: Bench) -> None:
+    now = asyncio.get_running_loop().time()
+    await bench.do(c.WakeAt(now))
+    await bench.do(c.WakeAt(now + 3600))
+    await bench.do(c.WakeAt(now + 0.01))
+    async with asyncio.timeout(5):
+        event = await bench.events.get()
+    assert isinstance(event, Ticked)
+    assert bench.events.empty()
+
+
+async def test_counts_go_to_the_tally(bench: Bench) -> None:
+    await bench.do(c.Count("reloads", "applied"))
+    await bench.do(c.CountDrain("done", 1.5))
+    assert bench.tally.reloads["applied"] == 1
+    assert bench.tally.drains["done"] == 1

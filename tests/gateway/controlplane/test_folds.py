@@ -1,0 +1,99 @@
+import os
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from gateway.controlplane.folds import Folds
+from gateway.fleet.snapshot import FleetSnapshot
+from gateway.records import Outcome
+from gateway.state.ledger import Ledger
+from gateway.state.shared import ACCEPTED, Layout, Segment, create
+from gateway.store.base import Change, Documents, Put, Remove, StoreFailed
+from tests.gateway.fleet.builders import both_ready
+
+
+class FakeStore:
+    def __init__(self) -> None:
+        self.written: list[Change] = []
+        self.broken = False
+
+    async def read(self) -> Documents:
+        return {}
+
+    async def write(self, changes: Sequence[Change]) -> None:
+        if self.broken:
+            raise StoreFailed("disk full")
+        self.written += changes
+
+    async def close(self) -> None: ...
+
+
+class Bench:
+    def __init__(self, fd: int) -> None:
+        self.segment = Segment(fd)
+        self.ledger = Ledger(self.segment, 0)
+        self.store = FakeStore()
+        self.fleet: FleetSnapshot = both_ready()
+        self.folds = Folds(self.segment, self.store, 5, lambda: self.fleet)
+
+    def served(self, slot: int) -> None:
+        lease = self.ledger.open(slot, 1, 1, b"", 0)
+        self.ledger.received(lease, 10)
+        self.ledger.settle(lease, Outcome.SERVED, 0, 0)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    fd = create(Layout(rows=2, slots=8, sections=4, leases=8))
+    yield Bench(fd)
+    os.close(fd)
+
+
+async def test_a_folded_slot_counts_in_its_version_and_not_in_the_segment(bench: Bench) -> None:
+    bench.served(3)
+    assert await bench.folds.fold(3, "m", "1")
+    assert bench.folds.retained["m", "1"][ACCEPTED] == 1
+    assert bench.segment.slot_totals(3)[ACCEPTED] == 0
+    bench.served(3)
+    assert await bench.folds.fold(3, "m", "1")
+    assert bench.folds.retained["m", "1"][ACCEPTED] == 2
+
+
+async def test_base_and_release_are_one_write(bench: Bench) -> None:
+    bench.served(3)
+    await bench.folds.fold(3, "m", "1")
+    put, remove = bench.store.written
+    assert isinstance(put, Put)
+    assert remove == Remove("slots", "3")
+    again = Folds(bench.segment, bench.store, 5, lambda: bench.fleet)
+    again.restore({"retained": {put.key: put.document}})
+    assert again.retained == bench.folds.retained
+    other = Folds(bench.segment, bench.store, 6, lambda: bench.fleet)
+    other.restore({"retained": {put.key: put.document}})
+    assert other.retained == {}
+
+
+async def test_a_slot_that_is_held_or_cannot_be_written_is_left_for_later(bench: Bench) -> None:
+    lease = bench.ledger.open(3, 1, 1, b"", 0)
+    assert not await bench.folds.fold(3, "m", "1")
+    bench.ledger.settle(lease, Outcome.SERVED, 0, 0)
+    bench.store.broken = True
+    assert not await bench.folds.fold(3, "m", "1")
+    assert bench.segment.slot_totals(3)[ACCEPTED] == 1
+
+
+def test_a_sample_is_that_of_the_current_incarnation(bench: Bench) -> None:
+    slot = bench.fleet.instances["b"].slot
+    bench.served(slot)
+    bench.ledger.open(slot, 1, 2, b"", 0)
+    assert bench.folds.sample("b") == (10, 1)
+    assert bench.folds.sample("a") == (0, 0)
+    assert bench.folds.sample("nobody") == (0, 0)
+
+
+def test_free_slots_are_cleared_at_the_start(bench: Bench) -> None:
+    bench.served(0)
+    bench.served(7)
+    bench.folds.clear_free(frozenset(bench.fleet.book.holders))
+    assert bench.segment.slot_totals(0)[ACCEPTED] == 1
+    assert bench.segment.slot_totals(7)[ACCEPTED] == 0
