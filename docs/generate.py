@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from sluicegate.v1.states import PROGRESS, TRANSITIONS, Phase, State
-
 from admin.openapi import OPERATIONS
 from gateway.errors import REFUSALS
 from gateway.telemetry import fleet, metrics
+from sluicegate.v1.states import PROGRESS, TRANSITIONS, Phase, State
 
 ROOT: Final = Path(__file__).parents[1]
 README: Final = ROOT / "README.md"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sluicegate.v1 import lifecycle_pb2, states
 from sluicegate.v1.states import (
     PROGRESS,

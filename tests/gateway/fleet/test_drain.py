@@ -203,8 +203,11 @@ def test_whatever_happens_the_order_holds_and_nothing_is_said_twice_of_the_same_
         told += commands
         assert advance(drain, facts) == (drain, ())
         for command in commands:
-            if isinstance(command, CallDrain | CallStop):
-                assert drain.owed or not facts.live or drain.slot < 0 or drain.phase in ENDED
+            asked = drain.owed & facts.live.keys()
+            if isinstance(command, CallDrain):
+                assert asked <= drain.sent or facts.now >= drain.deadline
+            if isinstance(command, CallStop):
+                assert asked <= drain.emptied or drain.was_cut
             if isinstance(command, CallStop | Supervise):
                 assert stop, "held out means alive"
         if drain.phase is Phase.PUBLISHING:
