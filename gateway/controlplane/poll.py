@@ -101,10 +101,12 @@ class Poller:
     async def _poll(self, one: Followed) -> None:
         while True:
             one.asked.clear()
+            began = asyncio.get_running_loop().time()
             async with self._room:
                 await self._poll_once(one)
-            interval_s = self._rules().interval_s
-            wait_s = interval_s * self._rng.uniform(1 - JITTER, 1 + JITTER)
+            interval_s = self._rules().interval_s * self._rng.uniform(1 - JITTER, 1 + JITTER)
+            # From begin to begin: three failures take three intervals, slow or refused.
+            wait_s = max(0.0, began + interval_s - asyncio.get_running_loop().time())
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await one.asked.wait()

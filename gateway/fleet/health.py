@@ -78,6 +78,8 @@ def unanswered(opinion: Opinion, reason: str, slow: bool, now: float, rules: Rul
     if slow and now - opinion.progressed_at < rules.recent_s:
         return opinion  # busy and moving: slow to answer is not dead
     failures = opinion.failures + 1
+    if opinion.health is Health.LOST:  # the stronger word of the two
+        return replace(opinion, failures=failures, successes=0)
     decides = opinion.health is Health.SUSPECT and not opinion.stuck
     if failures >= rules.failures or decides:
         return replace(

@@ -85,6 +85,7 @@ def test_slow_answers_of_an_instance_that_moves_do_not_count() -> None:
 def test_a_missed_registration_is_lost_and_comes_back_by_answering() -> None:
     lost = lease_ended(GOOD, "not heard of")
     assert lost.health is Health.LOST
+    assert fail(lost, 5).health is Health.LOST
     assert answered(answered(lost, RULES), RULES).health is Health.GOOD
 
 
