@@ -80,64 +80,53 @@ class WorkerCommand:
     log_format: str
 
 
+@dataclass(frozen=True, slots=True)
+class Shells:
+    """Everything that effects act through; made in the main, one of each."""
+
+    segment: Segment
+    store: Store
+    links: WorkerLinks
+    orders: SupervisorLink
+    poller: Poller
+    channels: Channels
+    launcher: Launcher
+    file: SettingsFile
+    folds: Folds
+    tickets: Tickets
+    journal: Journal
+    tally: Tally
+    worker: WorkerCommand
+    settings: Callable[[], Settings]
+    post: Callable[[Event], None]
+
+
 class Effects:
     """Owner of the one timer; everything else belongs to the shells it is given."""
 
-    def __init__(
-        self,
-        *,
-        segment: Segment,
-        store: Store,
-        links: WorkerLinks,
-        orders: SupervisorLink,
-        poller: Poller,
-        channels: Channels,
-        launcher: Launcher,
-        file: SettingsFile,
-        folds: Folds,
-        tickets: Tickets,
-        journal: Journal,
-        tally: Tally,
-        worker: WorkerCommand,
-        settings: Callable[[], Settings],
-        post: Callable[[Event], None],
-    ) -> None:
-        self._segment = segment
-        self._store = store
-        self._links = links
-        self._orders = orders
-        self._poller = poller
-        self._channels = channels
-        self._launcher = launcher
-        self._file = file
-        self._folds = folds
-        self._tickets = tickets
-        self._journal = journal
-        self._tally = tally
-        self._worker = worker
-        self._settings = settings
-        self._post = post
+    def __init__(self, shells: Shells) -> None:
+        self._at = shells
         self._timer: asyncio.TimerHandle | None = None
 
     def by_command(self) -> dict[type, Callable[[Any], Any]]:
         return {
-            Tell: lambda command: self._links.tell(command.row, command.message),
-            Supervise: lambda command: self._orders.order(command.message),
+            Tell: lambda command: self._at.links.tell(command.row, command.message),
+            Supervise: lambda command: self._at.orders.order(command.message),
             StartWorker: self._start_worker,
             Launch: self._launch,
             SettleRow: self._settle_row,
             FoldSlot: self._fold_slot,
-            Follow: lambda command: self._poller.follow(command.name, command.grpc),
-            Unfollow: lambda command: self._poller.unfollow(command.name),
-            PollNow: lambda command: self._poller.poll_now(command.name),
+            Follow: lambda command: self._at.poller.follow(command.name, command.grpc),
+            Unfollow: lambda command: self._at.poller.unfollow(command.name),
+            PollNow: lambda command: self._at.poller.poll_now(command.name),
             CallDrain: self._call_drain,
             CallResume: self._call_resume,
             CallStop: self._call_stop,
             Write: self._write,
             ReadSettings: self._read_settings,
-            KeepText: lambda command: self._file.keep(command.text),
+            KeepText: lambda command: self._at.file.keep(command.text),
             ReadNeeds: self._read_needs,
-            Answer: lambda command: self._tickets.answer(command.ticket, command.value),
+            Answer: lambda command: self._at.tickets.answer(command.ticket, command.value),
             Record: self._record,
             Count: self._count,
             CountDrain: self._count_drain,
@@ -150,7 +139,7 @@ class Effects:
     # -- processes
 
     def _start_worker(self, command: StartWorker) -> None:
-        given = self._worker
+        given = self._at.worker
         held = {
             f"listen{index}.{k}": f"listen{index}.{k}"
             for index in range(command.workers)
@@ -166,20 +155,20 @@ class Effects:
         )
         descriptors = {"segment": "segment", "life": "life", **held}
         name = f"worker{command.index}.{command.row}"
-        self._orders.order(Spawn(name, line, descriptors, {}, "", False))
+        self._at.orders.order(Spawn(name, line, descriptors, {}, "", False))
 
     def _launch(self, command: Launch) -> LaunchOrdered:
         token = secrets.token_urlsafe(24)
-        self._launcher.launch(command, self._settings(), token)
+        self._at.launcher.launch(command, self._at.settings(), token)
         return LaunchOrdered(command.name, hashed(token), self._now())
 
     def _settle_row(self, command: SettleRow) -> RowSettled:
         now = self._now()
-        lost = settle_row(self._segment, command.row, int(now * 1_000_000_000))
+        lost = settle_row(self._at.segment, command.row, int(now * 1_000_000_000))
         return RowSettled(command.row, lost, now)
 
     async def _fold_slot(self, command: FoldSlot) -> SlotFolded | None:
-        folded = await self._folds.fold(command.slot, command.model, command.version)
+        folded = await self._at.folds.fold(command.slot, command.model, command.version)
         return SlotFolded(command.slot, self._now()) if folded else None
 
     # -- instances
@@ -188,7 +177,7 @@ class Effects:
         request = DrainRequest(grace_s=command.grace_s, reason=command.reason)
         try:
             with calling("drain"):
-                stub = self._channels.stub(command.grpc)
+                stub = self._at.channels.stub(command.grpc)
                 reply = await stub.Drain(request, timeout=CALL_S)
         except Unreachable as exc:
             return CallFailed(command.name, "Drain", exc.reason, self._now())
@@ -197,7 +186,7 @@ class Effects:
     async def _call_resume(self, command: CallResume) -> Event:
         try:
             with calling("resume"):
-                stub = self._channels.stub(command.grpc)
+                stub = self._at.channels.stub(command.grpc)
                 reply = await stub.Resume(ResumeRequest(), timeout=CALL_S)
         except Unreachable as exc:
             return CallFailed(command.name, "Resume", exc.reason, self._now())
@@ -207,14 +196,14 @@ class Effects:
         request = StopRequest(grace_s=command.grace_s, force=command.force)
         try:
             with calling("stop"):
-                stub = self._channels.stub(command.grpc)
+                stub = self._at.channels.stub(command.grpc)
                 reply = await stub.Stop(request, timeout=CALL_S)
         except Unreachable as exc:
             return CallFailed(command.name, "Stop", exc.reason, self._now())
         return self._observed(command.name, command.grpc, reply.status)
 
     def _observed(self, name: str, address: str, message: InstanceStatus) -> Event:
-        received, held = self._folds.sample(name)
+        received, held = self._at.folds.sample(name)
         status = reading(message)
         return Observed(name, Source.REPLY, address, "", status, received, held, self._now())
 
@@ -222,13 +211,13 @@ class Effects:
 
     async def _write(self, command: Write) -> Event:
         try:
-            await self._store.write(command.changes)
+            await self._at.store.write(command.changes)
         except StoreFailed as exc:
             return WriteFailed(command.then, str(exc), self._now())
         return replace(command.then, now=self._now())
 
     def _read_settings(self, command: ReadSettings) -> SettingsRead:
-        text, settings, problems = self._file.read()
+        text, settings, problems = self._at.file.read()
         return SettingsRead(
             command.ticket,
             command.why,
@@ -241,24 +230,24 @@ class Effects:
         )
 
     def _read_needs(self, command: ReadNeeds) -> NeedsRead:
-        root = Path(self._settings().repository.root)
+        root = Path(self._at.settings().repository.root)
         return NeedsRead(read_needs(root, command.pairs), self._now())
 
     # -- people and the clock
 
     def _record(self, command: Record) -> None:
-        self._journal.record(
+        self._at.journal.record(
             command.kind, command.subject, command.text, command.fields, command.warn
         )
 
     def _count(self, command: Count) -> None:
-        getattr(self._tally, command.family)[command.key] += 1
+        getattr(self._at.tally, command.family)[command.key] += 1
 
     def _count_drain(self, command: CountDrain) -> None:
-        self._tally.drain_ended(command.outcome, command.duration_s)
+        self._at.tally.drain_ended(command.outcome, command.duration_s)
 
     def _wake_at(self, command: WakeAt) -> None:
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_at(command.when, lambda: self._post(Ticked(loop.time())))
+        self._timer = loop.call_at(command.when, lambda: self._at.post(Ticked(loop.time())))

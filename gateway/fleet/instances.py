@@ -15,6 +15,7 @@ from gateway.fleet.commands import (
     Count,
     PollNow,
     RegisterAnswer,
+    Unfollow,
     Write,
 )
 from gateway.fleet.durable import load_change, slot_change
@@ -323,6 +324,9 @@ def deregistered(turn: Turn, event: Deregistered) -> None:
     if seen.state is State.ERROR:
         status = seen.status
     gone = replace(seen, status=status, since=turn.now, expires_at=turn.now + FORGET_S)
+    if seen.origin not in STATIC:  # its address belongs to nobody now
+        turn.order(Unfollow(seen.name))
+        gone = replace(gone, http="", grpc="")
     turn.put(gone)
     text = f"{seen.name} said farewell" + (f": {event.reason}" if event.reason else "")
     turn.record("instance", seen.name, text, reason=event.reason)

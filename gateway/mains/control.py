@@ -24,7 +24,7 @@ from aiohttp import web
 from admin.api import create_app
 from gateway.config import ConfigInvalid, Settings
 from gateway.controlplane.channels import Channels
-from gateway.controlplane.effects import Effects, WorkerCommand
+from gateway.controlplane.effects import Effects, Shells, WorkerCommand
 from gateway.controlplane.enrol import Enrolment
 from gateway.controlplane.enrol import serve as serve_registry
 from gateway.controlplane.folds import Folds
@@ -150,21 +150,23 @@ class ControlProcess:
         )
         door.close()
         return Effects(
-            segment=self._segment,
-            store=store,
-            links=self._links,
-            orders=self._orders,
-            poller=poller,
-            channels=self._channels,
-            launcher=LocalLauncher(self._orders.order, given.registry),
-            file=self._file,
-            folds=folds,
-            tickets=self._tickets,
-            journal=self._journal,
-            tally=self._tally,
-            worker=command,
-            settings=lambda: self._fleet().settings,
-            post=self._post,
+            Shells(
+                segment=self._segment,
+                store=store,
+                links=self._links,
+                orders=self._orders,
+                poller=poller,
+                channels=self._channels,
+                launcher=LocalLauncher(self._orders.order, given.registry),
+                file=self._file,
+                folds=folds,
+                tickets=self._tickets,
+                journal=self._journal,
+                tally=self._tally,
+                worker=command,
+                settings=lambda: self._fleet().settings,
+                post=self._post,
+            )
         )
 
     def _live(self, folds: Folds) -> LiveControl:

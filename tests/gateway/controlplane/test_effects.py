@@ -12,7 +12,7 @@ import pytest
 
 from gateway.config import Settings, parse
 from gateway.controlplane.channels import Channels
-from gateway.controlplane.effects import Effects, WorkerCommand
+from gateway.controlplane.effects import Effects, Shells, WorkerCommand
 from gateway.controlplane.folds import Folds
 from gateway.controlplane.journal import Journal
 from gateway.controlplane.link import WorkerLinks
@@ -84,21 +84,23 @@ class Bench:
             random.Random(1),
         )
         effects = Effects(
-            segment=self.segment,
-            store=self.store,
-            links=WorkerLinks(self.events.put_nowait),
-            orders=orders,
-            poller=self.poller,
-            channels=self.channels,
-            launcher=self.launcher,
-            file=self.file,
-            folds=folds,
-            tickets=Tickets(),
-            journal=Journal(lambda: 0.0, 1),
-            tally=self.tally,
-            worker=WorkerCommand("/door", 2, 42, "json"),
-            settings=lambda: settings,
-            post=self.events.put_nowait,
+            Shells(
+                segment=self.segment,
+                store=self.store,
+                links=WorkerLinks(self.events.put_nowait),
+                orders=orders,
+                poller=self.poller,
+                channels=self.channels,
+                launcher=self.launcher,
+                file=self.file,
+                folds=folds,
+                tickets=Tickets(),
+                journal=Journal(lambda: 0.0, 1),
+                tally=self.tally,
+                worker=WorkerCommand("/door", 2, 42, "json"),
+                settings=lambda: settings,
+                post=self.events.put_nowait,
+            )
         )
         self.table = effects.by_command()
 

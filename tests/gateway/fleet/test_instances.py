@@ -1,6 +1,14 @@
 import pytest
 
-from gateway.fleet.commands import Answer, BeatAnswer, Follow, PollNow, RegisterAnswer, WakeAt
+from gateway.fleet.commands import (
+    Answer,
+    BeatAnswer,
+    Follow,
+    PollNow,
+    RegisterAnswer,
+    Unfollow,
+    WakeAt,
+)
 from gateway.fleet.events import (
     Beaten,
     Deregistered,
@@ -208,9 +216,10 @@ def test_what_is_lost_for_an_hour_is_forgotten() -> None:
 
 
 def test_a_farewell_takes_it_off_at_once_and_the_name_is_free() -> None:
-    fleet, _ = play(registered(), Deregistered("r", "r1", "stopped", 2.0))
+    fleet, commands = play(registered(), Deregistered("r", "r1", "stopped", 2.0))
     assert "r" not in targets(fleet)
     assert fleet.instances["r"].state is State.STOPPED
+    assert only(Unfollow, commands) == [Unfollow("r")]
     away = register(3.0, incarnation="r2", grpc="127.0.0.1:9")
     fleet, _ = play(fleet, away)
     assert fleet.instances["r"].incarnation == "r2"
