@@ -1,5 +1,6 @@
 import pytest
 
+from gateway.control import DrainInstance
 from gateway.fleet.commands import (
     Answer,
     BeatAnswer,
@@ -10,13 +11,16 @@ from gateway.fleet.commands import (
     WakeAt,
 )
 from gateway.fleet.events import (
+    Asked,
     Beaten,
     Deregistered,
     DialFailed,
     Observed,
     PollFailed,
     Registered,
+    SlotEmptied,
     SlotKept,
+    SlotSent,
     Source,
     Ticked,
     WriteFailed,
@@ -24,7 +28,7 @@ from gateway.fleet.events import (
 from gateway.fleet.instances import FORGET_S
 from gateway.fleet.registry import Origin
 from gateway.fleet.snapshot import FleetSnapshot
-from gateway.records import Health
+from gateway.records import Health, Intent
 from sluicegate.v1.states import Phase, State
 from tests.gateway.fleet.builders import (
     GRPC,
@@ -249,3 +253,15 @@ def test_an_instance_that_is_not_ready_is_in_no_table(state: State) -> None:
 def test_the_next_tick_is_that_of_the_first_registration_to_run_out() -> None:
     _, commands = play(begun(), register(7.0))
     assert WakeAt(37.0) in commands
+
+
+def test_a_drain_with_stop_ends_with_its_incarnation_and_one_without_stays_with_the_name() -> None:
+    for stop, intent in ((True, Intent.ACTIVE), (False, Intent.DRAIN)):
+        ask = DrainInstance("r", 5.0, stop, force=True)
+        fleet, _ = play(registered(), Asked(1, ask, False, None, 2.0))
+        fleet, _ = play(fleet, SlotSent(0, 1, 2.1), SlotEmptied(0, 1, 2.1))
+        fleet, _ = play(fleet, _answer("r", 2.2, state=State.DRAINING, sequence=2))
+        fleet, _ = play(fleet, Deregistered("r", "r1", "stopped", 3.0))
+        assert fleet.drains["r"].ended is not None
+        fleet, _ = play(fleet, register(4.0, incarnation="r2"))
+        assert fleet.instances["r"].intent is intent

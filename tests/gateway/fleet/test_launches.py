@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.config import parse
-from gateway.control import UndrainInstance
+from gateway.control import StopInstance, UndrainInstance
 from gateway.fleet.commands import Command, Launch, Supervise
 from gateway.fleet.events import (
     Asked,
@@ -142,6 +142,13 @@ def test_only_the_holder_of_its_token_takes_its_name() -> None:
     fleet, commands = play(fleet, Registered(1, status(A), "guess", 0.0, 0, 2.0))
     assert any("registration refused" in text for text in texts(commands))
     assert fleet.instances[A].status is None
+
+
+def test_the_end_of_a_stopped_one_is_no_death() -> None:
+    stop = Asked(1, StopInstance(A, force=False), False, None, 30.0)
+    fleet, commands = play(running(), stop, ChildExited(A_CHILD, 9, 0, 31.0), Ticked(1e4))
+    assert (fleet.launches[A].stage, fleet.launches[A].restarts) == (Stage.STOPPED, 0)
+    assert f"{A} ended by exit 0" in texts(commands)
 
 
 # --- adoption ------------------------------------------------------------------------------------
