@@ -12,7 +12,7 @@ SNAPSHOT := var/models/$(MODEL)/1
 # MindSpore has wheels up to Python 3.12.
 PYTHON ?= $(shell for p in python3.12 python3.11 python3; do $$p -c 'import sys; raise SystemExit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help run test test-fast lint format docs proto models lock bench clean
+.PHONY: help run test test-fast lint format docs proto models lock bench bench-quick http-cases clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,23 @@ test-fast: $(VENV)/ready ## what needs neither a model nor a second process
 test: $(VENV)/ready $(SNAPSHOT)/manifest.toml lint ## everything
 	@$(BIN)/pytest -m "not live and not mindspore" -n 2
 	@$(BIN)/pytest -m "mindspore or live"
+
+# What the benchmark compares with and loads with, from the system's packages; nothing when all is there.
+define install-bench-tools
+@missing=$$(for tool in nginx haproxy wrk gcc; do command -v $$tool >/dev/null || echo $$tool; done); \
+	if [ -n "$$missing" ]; then apt-get -qq update; apt-get -qq install -y --no-install-recommends $$missing; fi
+endef
+
+bench: $(VENV)/ready ## Sluicegate beside nginx and HAProxy; writes docs/benchmarks.md (about 8 minutes)
+	$(install-bench-tools)
+	@$(BIN)/python -m tests.bench.compare --write docs/benchmarks.md
+
+bench-quick: $(VENV)/ready ## the same, nginx only, in less than a minute
+	$(install-bench-tools)
+	@$(BIN)/python -m tests.bench.compare --quick
+
+http-cases: $(VENV)/ready ## CASES=script.py (like tests/http_cases.py), ARGS="its options", against a fresh gateway
+	@$(BIN)/python -m tests.bench.run_cases "$(or $(CASES),tests/http_cases.py)" $(ARGS)
 
 proto: $(VENV)/ready ## stubs from proto/sluicegate/v1/lifecycle.proto
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=proto \

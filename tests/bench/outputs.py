@@ -1,0 +1,75 @@
+"""What load generators print -> records.
+
+Floor 1, pure.
+A load with a failed request measures something else than what it is named for, so it is refused.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Final
+
+UNITS_US: Final = {"us": 1.0, "ms": 1e3, "s": 1e6, "m": 6e7}
+
+
+class LoadFailed(Exception):
+    """Some requests of a load were not answered as they should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What wrk has seen."""
+
+    count: int
+    per_s: float
+    p50_us: float
+    p99_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """What `sse` has seen: events in its window, and the first bytes of all answers."""
+
+    seconds: float
+    events: int
+    live: int
+    p50_us: float
+    p99_us: float
+    first_p50_us: float
+
+
+def read_wrk(text: str) -> Requests:
+    """Raises: LoadFailed."""
+    failed = re.search(r"Non-2xx or 3xx responses: \d+|Socket errors: .*", text)
+    if failed:
+        raise LoadFailed(failed[0])
+    count = re.search(r"(\d+) requests in", text)
+    per_s = re.search(r"Requests/sec:\s+([\d.]+)", text)
+    if not count or not per_s:
+        raise LoadFailed(f"not the output of wrk: {text!r}")
+    return Requests(int(count[1]), float(per_s[1]), _percentile(text, 50), _percentile(text, 99))
+
+
+def _percentile(text: str, share: int) -> float:
+    found = re.search(rf"^\s+{share}%\s+([\d.]+)(us|ms|s|m)\s*$", text, re.MULTILINE)
+    if not found:
+        raise LoadFailed(f"no {share} % line: was wrk started with --latency?")
+    return float(found[1]) * UNITS_US[found[2]]
+
+
+def read_sse(text: str, wanted: int) -> Streams:
+    """`wanted`: streams that have to be there at the end.
+
+    Raises: LoadFailed.
+    """
+    said = json.loads(text)
+    if said["errors"] or said["live"] != wanted:
+        raise LoadFailed(f"{said['errors']} errors, {said['live']} of {wanted} streams at the end")
+    return Streams(
+        said["seconds"],
+        said["events"],
+        said["live"],
+        said["p50_us"],
+        said["p99_us"],
+        said["first_p50_us"],
+    )

@@ -1,0 +1,41 @@
+"""A real `sluicegate serve` whose only instances are HTTP servers that already listen, or will.
+
+Floor 3, I/O.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.bench.lifecycle_front import Fronted, fronted
+from tests.live.gateways import Gateway, config, running
+
+MODEL: Final = "m"
+VERSION: Final = "1"  # as lifecycle_front says
+LIMIT: Final = 1_000_000  # requests in flight per instance: nothing here is about waiting
+
+
+def config_text(folder: Path, instances: Sequence[Fronted], gateway: str = "") -> str:
+    """A whole config.toml; `gateway` are further lines of that table."""
+    model = f'[[model]]\nname = "{MODEL}"\nweights = {{ "{VERSION}" = 1 }}\nlimit = {LIMIT}\n'
+    default = f'default_model = "{MODEL}"\nworkers = 1\n{gateway}'
+    tables = (model, *(one.toml(MODEL) for one in instances))
+    return config(folder, *tables, gateway=default)
+
+
+@asynccontextmanager
+async def gateway_over(
+    folder: Path, addresses: Sequence[str], gateway: str = ""
+) -> AsyncIterator[Gateway]:
+    """A gateway with an instance at each address, when all of them are READY to it."""
+    async with fronted(addresses, MODEL) as instances:
+        text = config_text(folder, instances, gateway)
+        async with running(folder, text) as running_gateway:
+            await running_gateway.ready(*(one.name for one in instances))
+            await running_gateway.says(lambda text: text == "every worker serves a table")
+            # What is in force already; the answer comes when all workers serve all of it.
+            path = f"/models/{MODEL}/weights?wait=1"
+            status, said = await running_gateway.change("PUT", path, {VERSION: 1})
+            assert status == 200, said
+            yield running_gateway
