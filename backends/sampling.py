@@ -56,6 +56,8 @@ def distribution(
     if k < len(logits):
         ids = _highest(weights, k)
         kept = weights[ids]
+        if sampling.top_p >= 1:  # all of them: rounding must not drop an unlikely one
+            return ids, kept
         return _nucleus(ids, kept, sampling.top_p * float(kept.sum()))
     wanted = sampling.top_p * float(weights.sum())
     ids = _highest(weights, min(CANDIDATES, len(weights)))
