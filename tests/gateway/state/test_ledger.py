@@ -116,7 +116,7 @@ class LedgerAgainstCounters(RuleBasedStateMachine):
 
 
 TestLedger = LedgerAgainstCounters.TestCase
-TestLedger.settings = settings(max_examples=50, deadline=None)
+TestLedger.settings = settings(max_examples=25, deadline=None)
 
 
 def test_refusals_count_in_their_model_s_section() -> None:

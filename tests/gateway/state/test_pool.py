@@ -60,7 +60,7 @@ class PoolAgainstAList(RuleBasedStateMachine):
 
 
 TestPool = PoolAgainstAList.TestCase
-TestPool.settings = settings(max_examples=60, deadline=None)
+TestPool.settings = settings(max_examples=30, deadline=None)
 
 
 def test_a_pool_does_not_grow_without_bound() -> None:

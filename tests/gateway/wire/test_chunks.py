@@ -42,7 +42,7 @@ def split(whole: bytes, cuts: list[int]) -> list[bytes]:
     return [whole[a:b] for a, b in zip([0, *at], [*at, len(whole)], strict=True)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(PARTS, TRAILERS, CUTS, st.binary(max_size=10))
 @example([(b"%x", b"hello")], b"", [1, 2, 3, 4, 5, 6, 7, 8], b"GET /")
 def test_content_and_end_are_found_wherever_the_input_is_cut(
@@ -56,7 +56,7 @@ def test_content_and_end_are_found_wherever_the_input_is_cut(
     assert passed == encoded(parts, b"")  # byte for byte, without the trailers
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(PARTS, TRAILERS, CUTS)
 def test_h11_reads_the_same_content_from_what_is_passed_on(
     parts: list[tuple[bytes, bytes]], trailers: bytes, cuts: list[int]
@@ -106,7 +106,7 @@ def test_bad_chunks_are_refused_however_they_are_cut(bad: bytes, step: int) -> N
         walked([bad[at : at + step] for at in range(0, len(bad), step)])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.text('05aAgG;\r\n ="x', max_size=30).map(str.encode), CUTS)
 def test_what_we_accept_h11_accepts(raw: bytes, cuts: list[int]) -> None:
     try:

@@ -255,7 +255,7 @@ def forwarded(head: RequestHead) -> list[tuple[bytes, bytes]]:
     return [(name.lower(), value.strip(b" \t")) for name, _, value in pairs]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(HEADS)
 def test_what_we_accept_httptools_reads_in_the_same_way(raw: bytes) -> None:
     ours = accepted(raw)
@@ -270,7 +270,7 @@ def test_what_we_accept_httptools_reads_in_the_same_way(raw: bytes) -> None:
     assert [pair for pair in forwarded(ours) if pair not in seen.fields] == []
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(HEADS)
 def test_what_we_accept_h11_reads_in_the_same_way(raw: bytes) -> None:
     ours = accepted(raw)
@@ -286,7 +286,7 @@ def test_what_we_accept_h11_reads_in_the_same_way(raw: bytes) -> None:
     assert [pair for pair in forwarded(ours) if pair not in fields] == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.binary(max_size=120))
 def test_no_bytes_break_the_readers(raw: bytes) -> None:
     for reader in (read, read_response):
