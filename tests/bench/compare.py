@@ -1,9 +1,9 @@
 """`make bench` and `make bench-quick`: contenders in turns, one table.
 
 Floor 5, I/O.
-Contenders alternate inside a round and change their order between rounds, so that a neighbour who
-uses the machine for a minute does not decide who is faster. Memory is looked at in processes that
-have done nothing else.
+Contenders alternate every second or two and change their order from turn to turn, so that a
+neighbour who uses the machine for a minute does not decide who is faster. A round has several turns
+of each load and processes of its own. Memory is looked at in processes that did nothing else.
 """
 
 import argparse
@@ -32,6 +32,7 @@ ROOT: Final = HERE.parents[1]
 BUILT: Final = ROOT / "var" / "bench"
 INSTANCES: Final = 10  # ports of the one stub: picks have something to choose from
 WARM_UP_S: Final = 1
+WINDOW_S: Final = 2  # of streams: 40,000 events
 COMPILE: Final = ("cc", "-O2", "-Wall", "-Wextra", "-Werror")
 
 LOADS: Final[dict[str, Load]] = {
@@ -41,6 +42,7 @@ LOADS: Final[dict[str, Load]] = {
     "up": loads.up,
     "down": loads.down,
 }
+TURNS: Final = {"post": 4, "uniq": 4, "sse": 2, "up": 2, "down": 2}  # of each load in a round
 QUICK: Final = ["post", "sse", "memory"]
 
 
@@ -48,7 +50,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.bench.compare", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round of nginx and Sluicegate")
     parser.add_argument("--rounds", type=int, help="default: 4, with --quick 1")
-    parser.add_argument("--seconds", type=int, help="of each load; default: 4, with --quick 3")
+    parser.add_argument("--seconds", type=int, default=1, help="of each turn; default: %(default)s")
     parser.add_argument("--only", type=lambda text: text.split(","), help="loads, with commas")
     parser.add_argument("--write", type=Path, metavar="FILE", help="where the document goes")
     return parser.parse_args()
@@ -80,15 +82,13 @@ class Bench:
         self._sizes = sizes
 
     async def round(self, number: int, kinds: Sequence[str]) -> None:
-        first = number % len(self._contenders)
-        order = [*self._contenders[first:], *self._contenders[:first]]
         if wanted := [kind for kind in LOADS if kind in kinds]:
             async with AsyncExitStack() as stack:
-                running = [await self._started(stack, name) for name in order]
+                running = [await self._started(stack, name) for name in self._contenders]
                 for kind in wanted:
-                    await self._turn(number, kind, running)
+                    await self._turns(number, kind, running)
         if "memory" in kinds:
-            for name in order:
+            for name in self._contenders:
                 async with AsyncExitStack() as stack:
                     who = await self._started(stack, name)
                     self._note(number, name, await loads.memory(who, self._sizes))
@@ -101,18 +101,21 @@ class Bench:
         await loads.requests(who.port, "post.lua", WARM_UP_S, loads.CONNECTIONS)
         return who
 
-    async def _turn(self, number: int, kind: str, running: Sequence[Contender]) -> None:
+    async def _turns(self, number: int, kind: str, running: Sequence[Contender]) -> None:
         without = await loads.direct(self._ports[0], self._sizes) if kind == "sse" else 0.0
-        for who in running:
-            found = await LOADS[kind](who, self._sizes)
-            if kind == "sse":
-                found["sse_added_us"] = found["sse_p50_us"] - without
-            self._note(number, who.name, found)
+        for k in range(TURNS[kind]):
+            turn = number * TURNS[kind] + k
+            first = turn % len(running)
+            for who in [*running[first:], *running[:first]]:
+                found = await LOADS[kind](who, self._sizes)
+                if kind == "sse":
+                    found["sse_added_us"] = found["sse_p50_us"] - without
+                self._note(turn, who.name, found)
 
-    def _note(self, number: int, name: str, found: loads.Values) -> None:
+    def _note(self, turn: int, name: str, found: loads.Values) -> None:
         said = " ".join(f"{figure}={value:.1f}" for figure, value in found.items())
-        print(f"round {number + 1}: {name:11} {said}", file=sys.stderr, flush=True)
-        self.samples += [Sample(number, name, figure, value) for figure, value in found.items()]
+        print(f"turn {turn + 1}: {name:11} {said}", file=sys.stderr, flush=True)
+        self.samples += [Sample(turn, name, figure, value) for figure, value in found.items()]
 
 
 def facts(rounds: int, seconds: int, load: tuple[float, float]) -> list[str]:
@@ -122,7 +125,8 @@ def facts(rounds: int, seconds: int, load: tuple[float, float]) -> list[str]:
     is_python = str(gateway.wire.heads.__file__).endswith(".py")
     kind = "interpreted" if is_python else "compiled"
     return [
-        f"{datetime.now(UTC):%Y-%m-%d}, `make bench`: {rounds} rounds, {seconds} s per load",
+        f"{datetime.now(UTC):%Y-%m-%d}, `make bench`: {rounds} rounds; turns of {seconds} s, "
+        f"of streams {WINDOW_S} s",
         f"{os.cpu_count()} cores of {cpu[1] if cpu else platform.machine()}, Linux {kernel}; "
         f"load average {load[0]:.1f} before the run, {load[1]:.1f} after it",
         f"{_version('nginx', '-v')}, HAProxy {_version('haproxy', '-v')}, "
@@ -140,18 +144,17 @@ def _version(*command: str) -> str:
 
 async def run(given: argparse.Namespace) -> Bench:
     rounds = given.rounds or (1 if given.quick else 4)
-    seconds = given.seconds or (3 if given.quick else 4)
     kinds = given.only or (QUICK if given.quick else [*LOADS, "memory"])
     contenders = [BASELINE, OURS] if given.quick else list(CONTENDERS)
     before = os.getloadavg()[0]
     async with instances() as ports:
-        bench = Bench(contenders, ports, Sizes(build("sse"), seconds, 5000))
+        bench = Bench(contenders, ports, Sizes(build("sse"), given.seconds, 5000, WINDOW_S))
         for number in range(rounds):
             await bench.round(number, kinds)
     shown = table(bench.samples, contenders)
     print(shown)
     if given.write:
-        said = facts(rounds, seconds, (before, os.getloadavg()[0]))
+        said = facts(rounds, given.seconds, (before, os.getloadavg()[0]))
         given.write.write_text(document(shown, said))
     return bench
 

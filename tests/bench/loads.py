@@ -27,11 +27,12 @@ Values = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How long and how much; also where the compiled load generator is."""
+    """How long and how much; also where the compiled load generator is. `window_s`: of streams."""
 
     sse: Path
     seconds: int
     streams_held: int
+    window_s: int
 
 
 Load = Callable[[Contender, Sizes], Coroutine[Any, Any, Values]]
@@ -55,7 +56,7 @@ async def streams(
     of the window."""
     process = await asyncio.create_subprocess_exec(
         str(sizes.sse),
-        *(str(port), *(str(one) for one in shape), str(sizes.seconds)),
+        *(str(port), *(str(one) for one in shape), str(sizes.window_s)),
         stdout=asyncio.subprocess.PIPE,
         stdin=asyncio.subprocess.PIPE,
     )

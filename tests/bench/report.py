@@ -1,8 +1,8 @@
 """Samples of many rounds -> the table, the line of `make bench-quick`, and docs/benchmarks.md.
 
 Floor 1, pure.
-A ratio is taken inside one round, where both contenders met the same machine, and its median is
-over rounds: the ratio of two medians would mix rounds.
+A ratio is taken inside one turn, where both contenders met the same machine within seconds, and its
+median is over turns: the ratio of two medians would mix good and bad moments.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ OURS: Final = "Sluicegate"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number of one contender in one round."""
+    """One number of one contender; `turn` counts from the beginning of the run."""
 
-    round: int
+    turn: int
     contender: str
     figure: str
     value: float
@@ -26,7 +26,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A row of the table; `decimals` as the spread between rounds justifies them."""
+    """A row of the table; `decimals` as the spread between turns justifies them."""
 
     name: str
     label: str
@@ -55,12 +55,12 @@ def values(samples: Sequence[Sample], contender: str, figure: str) -> list[float
 
 
 def ratios(samples: Sequence[Sample], contender: str, figure: str) -> list[float]:
-    """To the baseline of the same round; rounds in which either is missing are left out."""
-    of = {(s.round, s.contender): s.value for s in samples if s.figure == figure}
-    rounds = sorted({number for number, _ in of})
+    """To the baseline of the same turn; turns in which either is missing are left out."""
+    of = {(s.turn, s.contender): s.value for s in samples if s.figure == figure}
+    turns = sorted({number for number, _ in of})
     return [
         of[number, contender] / of[number, BASELINE]
-        for number in rounds
+        for number in turns
         if (number, contender) in of and of.get((number, BASELINE))
     ]
 
@@ -110,7 +110,7 @@ def document(table: str, facts: Sequence[str]) -> str:
     return f"""# Benchmarks
 
 Written by `make bench`; `tests/bench/README.md` says what each figure means and how it is measured.
-Medians over rounds, smallest and largest in brackets. Less is better in every row but requests/s.
+Medians over turns, smallest and largest in brackets. Less is better in every row but requests/s.
 
 {table}
 

@@ -1,4 +1,4 @@
-"""The table says what was measured: medians over rounds, ratios inside rounds."""
+"""The table says what was measured: medians over turns, ratios inside turns."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,13 +23,13 @@ def samples(figure: str, **found: list[float]) -> list[Sample]:
     ]
 
 
-def test_a_ratio_is_taken_inside_one_round() -> None:
-    """Rounds on a machine that is twice as slow in the second: the ratio does not see it."""
+def test_a_ratio_is_taken_inside_one_turn() -> None:
+    """Turns on a machine that is twice as slow in the second: the ratio does not see it."""
     found = samples("post_us", nginx=[10, 20], Sluicegate=[15, 30])
     assert ratios(found, "Sluicegate", "post_us") == [1.5, 1.5]
 
 
-def test_a_round_without_one_of_the_two_has_no_ratio() -> None:
+def test_a_turn_without_one_of_the_two_has_no_ratio() -> None:
     found = samples("post_us", nginx=[10, 0, 10], Sluicegate=[15, 30])
     assert ratios(found, "Sluicegate", "post_us") == [1.5]
 
