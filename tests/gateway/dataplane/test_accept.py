@@ -211,3 +211,10 @@ async def test_a_client_that_ends_its_side_and_never_reads_is_not_kept(rig: Rig)
     client.close()  # as the loop does; it waits for what is written
     rig.later(3)
     assert client.closed == "aborted"
+
+
+async def test_our_own_answer_keeps_to_connection_close_too(rig: Rig) -> None:
+    client = rig.client()
+    client.feed(get(b"/v1/models", b"connection: close"))
+    assert b"\r\nconnection: close\r\n" in client.out
+    assert client.closed == "closed"

@@ -140,6 +140,22 @@ async def test_a_body_without_length_ends_with_the_connection(rig: Rig) -> None:
     assert rig.outcomes() == {"served": 1}
 
 
+async def test_a_reset_is_no_end_of_a_body_without_length(rig: Rig) -> None:
+    client, instance = await rig.asked(get())
+    instance.feed(b"HTTP/1.1 200 OK\r\n\r\nhel")
+    instance.end(ConnectionResetError())
+    assert client.closed == "aborted"
+    assert client.socket.options[-1][2] == b"\x01\0\0\0\0\0\0\0"
+    assert rig.outcomes() == {"truncated": 1}
+
+
+async def test_a_switch_of_protocols_is_refused(rig: Rig) -> None:
+    client, instance = await rig.asked(get())
+    instance.feed(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n")
+    assert code_of(client.out) == "instance_bad_framing"
+    assert instance.closed == "aborted"
+
+
 # --- how it counts ---
 
 COUNTED = [
@@ -162,6 +178,13 @@ async def test_a_whole_response_counts_by_what_it_said(
     _, instance = await rig.asked(post())
     instance.feed(response)
     assert rig.outcomes() == {outcome: 1}
+
+
+async def test_a_compressed_event_stream_is_not_searched(rig: Rig) -> None:
+    _, instance = await rig.asked(post())
+    compressed = EVENTS_HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n")
+    instance.feed(compressed + chunk(b"\x1f\x8b") + b"0\r\n\r\n")
+    assert rig.outcomes() == {"served": 1}
 
 
 async def test_an_empty_answer_to_something_else_is_an_answer(rig: Rig) -> None:
@@ -595,6 +618,15 @@ async def test_surplus_bytes_cost_the_connection_and_reach_nobody(
     instance.feed(response + ok(b"poison"))
     assert b"fine" in client.out
     assert b"poison" not in client.out
+    assert instance.closed
+    assert rig.plane.pool.size == 0
+
+
+@pytest.mark.parametrize("says", [b"HTTP/1.1 200 OK\r\nconnection: close", b"HTTP/1.0 200 OK"])
+async def test_a_connection_that_the_instance_will_close_is_not_kept(rig: Rig, says: bytes) -> None:
+    client, instance = await rig.asked(get())
+    instance.feed(says + b"\r\ncontent-length: 2\r\n\r\nhi")
+    assert client.out.startswith(b"HTTP/1.1 200 OK\r\n")
     assert instance.closed
     assert rig.plane.pool.size == 0
 
