@@ -49,7 +49,7 @@ test-fast: $(VENV)/ready ## what needs neither a model nor a second process
 
 test: $(VENV)/ready $(SNAPSHOT)/manifest.toml lint ## everything
 	@$(BIN)/pytest -m "not live and not mindspore" -n 2
-	@$(BIN)/pytest -m "mindspore or live"
+	@$(BIN)/pytest -m "mindspore or live" -n 2 --dist loadfile --durations=15
 
 # What the benchmark compares with and loads with, from the system's packages; nothing when all is there.
 define install-bench-tools
