@@ -110,7 +110,7 @@ class Gateway(_Table):
     route_body_total_bytes: Bytes = 512 << 20
     replay_max_bytes: Bytes = 1 << 20
     replays_max: int = Field(2, ge=0, le=16)
-    half_close: Literal["serve", "abort"] = "serve"
+    half_close: Literal["serve", "abort"] = "abort"
     shutdown_delay_s: Seconds = 0
     worker_stuck_s: PositiveSeconds = 5
     run_dir: str = "var/run"
