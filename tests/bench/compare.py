@@ -23,7 +23,15 @@ from typing import Final
 
 import gateway.wire.heads
 from tests.bench import loads
-from tests.bench.contenders import CONTENDERS, HERE, LOAD_CORE, CannotStart, Contender, process
+from tests.bench.contenders import (
+    CONTENDERS,
+    HERE,
+    LOAD_CORE,
+    PROXY_CORE,
+    CannotStart,
+    Contender,
+    process,
+)
 from tests.bench.loads import Load, Sizes
 from tests.bench.outputs import LoadFailed
 from tests.bench.report import BASELINE, OURS, Sample, document, quick_line, table
@@ -161,6 +169,8 @@ async def run(given: argparse.Namespace) -> Bench:
 
 def main() -> None:
     given = arguments()
+    if not {PROXY_CORE, LOAD_CORE} <= os.sched_getaffinity(0):
+        sys.exit("bench: two cores are needed, one for the proxy and one for everything else")
     os.sched_setaffinity(0, {LOAD_CORE})  # inherited; working processes are moved off it
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
