@@ -131,8 +131,8 @@ static void prepare_request(long milli_hz) {
   char body[512];
   int size = snprintf(body, sizeof body,
                       "{\"model\":\"m\",\"stream\":true,\"chunks\":1000000000,\"milli_hz\":%ld,"
-                      "\"prompt\":\"Tell me a long story about a proxy that forwards events to many"
-                      " clients without ever copying a byte more than needed, and keep on going.\"}",
+                      "\"prompt\":\"Tell me a long story about a proxy that forwards events to"
+                      " many clients without ever copying a byte too many, and go on and on.\"}",
                       milli_hz);
   request_size = (size_t)snprintf(request, sizeof request,
                                   "POST /v1/completions HTTP/1.1\r\nHost: gateway\r\n"

@@ -7,8 +7,8 @@
  *                                           time of its sending, so that readers see delays
  *   "answer_bytes":N                        N bytes of JSON-like text
  *   neither                                 JSON of 800 bytes
- * Requests are framed by Content-Length, and a connection carries one at a time: what a proxy sends.
- * Anything else closes the connection, which the load generators count.
+ * Requests are framed by Content-Length, and a connection carries one at a time: what a proxy
+ * sends. Anything else closes the connection, which the load generators count.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -270,8 +270,8 @@ static int listen_on_any_port(void) {
 }
 
 static void prepare_answers(void) {
-  static const char begin[] = "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":1700000000,"
-                              "\"model\":\"m\",\"choices\":[{\"index\":0,\"text\":\"";
+  static const char begin[] = "{\"id\":\"cmpl-1\",\"object\":\"text_completion\","
+                              "\"created\":1700000000,\"model\":\"m\",\"choices\":[{\"index\":0,\"text\":\"";
   static const char end[] = "\",\"logprobs\":null,\"finish_reason\":\"stop\"}],"
                             "\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":9}}";
   char body[ANSWER + 1];
