@@ -65,6 +65,8 @@ def read_sse(text: str, wanted: int) -> Streams:
     said = json.loads(text)
     if said["errors"] or said["live"] != wanted:
         raise LoadFailed(f"{said['errors']} errors, {said['live']} of {wanted} streams at the end")
+    if not said["events"]:
+        raise LoadFailed("not one event in the whole window")
     return Streams(
         said["seconds"],
         said["events"],

@@ -271,7 +271,8 @@ static int listen_on_any_port(void) {
 
 static void prepare_answers(void) {
   static const char begin[] = "{\"id\":\"cmpl-1\",\"object\":\"text_completion\","
-                              "\"created\":1700000000,\"model\":\"m\",\"choices\":[{\"index\":0,\"text\":\"";
+                              "\"created\":1700000000,\"model\":\"m\","
+                              "\"choices\":[{\"index\":0,\"text\":\"";
   static const char end[] = "\",\"logprobs\":null,\"finish_reason\":\"stop\"}],"
                             "\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":9}}";
   char body[ANSWER + 1];

@@ -53,3 +53,8 @@ def test_streams_are_read_when_all_of_them_lived_to_the_end() -> None:
 def test_lost_streams_are_refused(errors: int, wanted: int) -> None:
     with pytest.raises(LoadFailed):
         read_sse(SSE % errors, wanted)
+
+
+def test_a_window_without_an_event_is_refused() -> None:
+    with pytest.raises(LoadFailed, match="not one event"):
+        read_sse((SSE % 0).replace("40019", "0"), 200)
