@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from tests.live.gateways import Gateway
+from tests.live.gateways import PATIENCE_S, Gateway
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Crowd:
 
     async def has(self, count: int) -> None:
         """Returns when so many answers have come in all."""
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.answers) < count:
                 self._moved.clear()
                 await self._moved.wait()
