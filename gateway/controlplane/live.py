@@ -92,7 +92,7 @@ class LiveControl:
             started=self._about.started,
             generation=fleet.generation,
             revision=fleet.revision,
-            serving=fleet.serving and fleet.closing is None,
+            serving=fleet.serving and fleet.closing is None and fleet.beats(),
             closing=fleet.closing is not None,
             listen=self._about.listen,
             workers=views.workers(fleet, self._segment, now),

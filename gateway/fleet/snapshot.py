@@ -163,6 +163,10 @@ class FleetSnapshot:
         acked = [one.acked for one in self.workers.values() if not one.fresh]
         return min(acked, default=self.generation)
 
+    def beats(self) -> bool:
+        """Whether some worker that has a table is not stopped."""
+        return any(one.acked and one.row not in self.stale for one in self.workers.values())
+
     def slot_owner(self, slot: int) -> Seen | None:
         """The instance whose current incarnation has the slot."""
         holder = self.book.holders.get(slot)

@@ -2,7 +2,7 @@
 
 Floor 1, pure.   Owner of rows: a row is settled before it is given to the next worker, so control
 orders restarts and the supervisor only executes. An acknowledgement is owed by every worker that
-can hold a lease, connected or not (appendix D.11). While a queue has no worker of its own, or a
+can hold a lease, connected or not (appendix D.11); so is a beat, table or no table. While a queue has no worker of its own, or a
 paused one, a neighbour accepts from it: every worker holds every listening socket.
 """
 
@@ -85,6 +85,8 @@ def linked(turn: Turn, event: WorkerLinked) -> None:
         sent=event.generation,
         acked=event.generation,
     )
+    if event.row in turn.fleet.stale:  # it has only its beat to come back with
+        worker = replace(worker, due_at=_stuck_at(turn))
     turn.put_worker(worker)
     closing = turn.fleet.closing
     if closing is not None and closing.step != "delay":
@@ -101,15 +103,20 @@ def unlinked(turn: Turn, event: WorkerUnlinked) -> None:
     """Not dead: it serves on with its table, and has worker_stuck_s to come back."""
     worker = turn.fleet.workers.get(event.row)
     if worker is not None and worker.pid == event.pid:
-        due = turn.now + turn.fleet.settings.gateway.worker_stuck_s
-        turn.put_worker(replace(worker, linked=False, due_at=due))
+        turn.put_worker(replace(worker, linked=False, due_at=_stuck_at(turn)))
+
+
+def _stuck_at(turn: Turn) -> float:
+    """Until when a silence that begins now may last."""
+    return turn.now + turn.fleet.settings.gateway.worker_stuck_s
 
 
 def acked(turn: Turn, event: WorkerAcked) -> None:
     worker = turn.fleet.workers.get(event.row)
     if worker is None or event.generation <= worker.acked:
         return
-    turn.put_worker(replace(worker, acked=event.generation, due_at=None))
+    due = worker.due_at if worker.row in turn.fleet.stale else None  # its beat has to come too
+    turn.put_worker(replace(worker, acked=event.generation, due_at=due))
     _relieve(turn, worker.index)
     manned = {one.index for one in turn.fleet.workers.values() if one.acked}
     if turn.fleet.serving and not worker.acked:
@@ -133,7 +140,8 @@ def exited(turn: Turn, index: int, row: int, pid: int, status: str) -> None:
     retry = dict(turn.fleet.worker_retry)
     if lived_s < SHORT_LIFE_S:
         retry[index] = turn.now + RETRY_S
-    turn.change(workers=workers, settling=turn.fleet.settling | {row}, worker_retry=retry)
+    settling, stale = turn.fleet.settling | {row}, turn.fleet.stale - {row}
+    turn.change(workers=workers, settling=settling, stale=stale, worker_retry=retry)
     turn.order(SettleRow(row))
     if turn.fleet.closing is None:
         text = f"worker {index} (pid {pid}) ended by {status}, another one takes its place"
@@ -205,11 +213,10 @@ def publish(turn: Turn) -> None:
     table = turn.fleet.table
     if table is None:
         return
-    stuck_s = turn.fleet.settings.gateway.worker_stuck_s
     for worker in turn.fleet.workers.values():
         if worker.fresh or worker.acked >= table.generation:
             continue
-        due = worker.due_at if worker.due_at is not None else turn.now + stuck_s
+        due = worker.due_at if worker.due_at is not None else _stuck_at(turn)
         if worker.linked and worker.sent <= worker.acked:
             turn.put_worker(replace(worker, sent=table.generation, due_at=due))
             turn.order(Tell(worker.row, Publish(table)))
@@ -230,11 +237,16 @@ def note(turn: Turn) -> None:
 
 
 def beats(turn: Turn, event: BeatsWentStale) -> None:
+    """One that does not beat is stood in for, and has worker_stuck_s to come back."""
     turn.change(stale=event.rows)
     for worker in turn.fleet.workers.values():
         if worker.row in event.rows and not worker.fresh:
+            if worker.due_at is None and not worker.killed:
+                turn.put_worker(replace(worker, due_at=_stuck_at(turn)))
             _stand_in(turn, worker.index)
         elif worker.linked:
+            if worker.sent <= worker.acked:  # else it owes an acknowledgement as well
+                turn.put_worker(replace(worker, due_at=None))
             _relieve(turn, worker.index)
 
 

@@ -22,7 +22,7 @@ from gateway.controlplane.loop import ControlLoop
 from gateway.controlplane.tickets import Tickets
 from gateway.fleet import commands as c
 from gateway.fleet.decide import decide
-from gateway.fleet.events import EffectFailed, Event, Ticked, WorkerAcked
+from gateway.fleet.events import BeatsWentStale, EffectFailed, Event, Ticked, WorkerAcked
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.messages import Publish
 from gateway.records import Outcome
@@ -218,3 +218,11 @@ async def test_status_says_what_an_operator_should_read(bench: Bench) -> None:
     await bench.live.ask(ask, wait=True, dry_run=False, revision=None)
     assert "m: no instance can take a request" in bench.live.status().problems
     bench.loop.post(Ticked(0.0))
+
+
+async def test_a_gateway_whose_workers_have_stopped_does_not_serve(bench: Bench) -> None:
+    assert bench.live.status().serving
+    bench.loop.post(BeatsWentStale(frozenset({0}), asyncio.get_running_loop().time()))
+    async with asyncio.timeout(5):
+        while bench.live.status().serving:  # until it is decided
+            await asyncio.sleep(0)

@@ -139,3 +139,38 @@ def test_a_fresh_worker_owes_nothing_until_it_has_said_hello() -> None:
     fleet, _ = play(fleet, ChildExited("worker0.0", 77, -9, 60.0), RowSettled(0, (), 60.0))
     assert fleet.holding() == {}
     assert fleet.served() == fleet.generation == served
+
+
+def test_a_worker_whose_beat_stays_away_is_killed_and_replaced_though_no_table_changes() -> None:
+    fleet = both_ready()  # its only worker
+    fleet, _ = play(fleet, BeatsWentStale(frozenset({0}), 9.0))
+    assert (fleet.workers[0].due_at, fleet.armed) == (14.0, 14.0)
+    fleet, commands = play(fleet, Ticked(14.0))
+    assert only(Supervise, commands) == [Supervise(Kill("worker0.0", 9))]
+    fleet, commands = play(fleet, BeatsWentStale(frozenset({0}), 14.1), Ticked(99.0))
+    assert only(Supervise, commands) == []  # once
+    lost = LostRequest(255, "", fleet.instances["a"].slot, "streaming", 2.0, 10)
+    fleet, commands = play(
+        fleet, ChildExited("worker0.0", 77, -9, 99.1), RowSettled(0, (lost,), 99.2)
+    )
+    assert only(StartWorker, commands) == [StartWorker(0, 0, 1)]
+    assert "request 00000000000000ff lost on a: worker died" in texts(commands)
+    assert fleet.stale == frozenset()
+
+
+def test_a_silence_that_is_known_is_not_given_more_time() -> None:
+    fleet, _ = play(two(), BeatsWentStale(frozenset({1}), 9.0))
+    fleet, _ = play(fleet, BeatsWentStale(frozenset({0, 1}), 12.0))
+    assert fleet.workers[1].due_at == 14.0
+    fleet, _ = play(fleet, WorkerUnlinked(1, 71, 12.5), WorkerLinked(1, 1, 71, 0, 13.0))
+    assert fleet.workers[1].due_at == 18.0  # it has connected anew, and still owes its beat
+
+
+def test_a_beat_that_is_back_spares_the_worker_unless_it_owes_an_acknowledgement() -> None:
+    fleet, _ = play(both_ready(), BeatsWentStale(frozenset({0}), 9.0))
+    assert not fleet.beats()
+    back, _ = play(fleet, BeatsWentStale(frozenset(), 10.0))
+    assert (back.workers[0].due_at, back.beats()) == (None, True)
+    off = observed("a", State.DRAINING, now=10.0, source=Source.WATCH, sequence=2)
+    owing, _ = play(fleet, off, BeatsWentStale(frozenset(), 11.0), keep=False)
+    assert owing.workers[0].due_at == 14.0
