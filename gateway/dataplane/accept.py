@@ -86,6 +86,8 @@ class ClientConnection(Caller):
         plane = self.plane
         plane.clients[self] = None
         plane.ledger.connected()
+        if len(plane.clients) > plane.clients_max:
+            transport.abort()  # what is left of descriptors belongs to the requests that are here
         no_delay(transport)
         peer = transport.get_extra_info("peername")
         self.peer = peer[0].encode() if isinstance(peer, tuple) else b"unknown"  # RFC 7239 6.2
@@ -111,7 +113,7 @@ class ClientConnection(Caller):
             self.transport.abort()
 
     def eof_received(self) -> bool:
-        """A client that has sent its whole request may close its side and still listen."""
+        """A client that ends its side has left; with `half_close` "serve" it may still listen."""
         if self.reading == NOTHING and self.plane.bounds.half_close == "serve":
             self._finishing = True
             return True
@@ -168,7 +170,7 @@ class ClientConnection(Caller):
         data = self.pending
         if data[:2] == b"\r\n":  # RFC 9112 2.2: empty lines before a request are ignored
             self.pending = data = EMPTY_LINES.sub(b"", data, count=1)
-            self._searched = 0
+            self._searched = min(self._searched, 1)  # not 0: the head's deadline goes on
         end = data.find(b"\r\n\r\n", self._searched)
         if end < 0 or end > bounds.head_max_bytes:
             self._incomplete(data, bounds.head_max_bytes)

@@ -5,14 +5,18 @@ The one seam where the loop's exceptions about connecting become ours.
 """
 
 import asyncio
+import errno
 import socket
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from gateway.dataplane.instance import InstanceConnection
 from gateway.dataplane.plane import Plane
 from gateway.errors import GatewayError
 from gateway.routing.compiled import CompiledTarget
+
+# Descriptors or memory that we lack: the instance has nothing to do with it.
+OUR_OWN_LIMITS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 
 async def dial(plane: Plane, target: CompiledTarget) -> InstanceConnection:
@@ -26,6 +30,9 @@ async def dial(plane: Plane, target: CompiledTarget) -> InstanceConnection:
             factory, target.host, target.port
         )
     except OSError as exc:
+        if exc.errno in OUR_OWN_LIMITS:
+            why = f"this gateway is at a limit of its machine: {exc.strerror}"
+            raise GatewayError("leases_full", why, retry_after_s=1) from None
         raise unreachable(target, exc.strerror or str(exc)) from None
     no_delay(transport)
     made: InstanceConnection = connection

@@ -6,6 +6,7 @@ nanoseconds, as in the segment): deadlines are numbers of it, compared once a se
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, Final
@@ -26,7 +27,10 @@ NUMBER_BITS: Final = 32  # requests of one worker's life, before its number's ra
 
 
 class Plane:
-    """`closing`: answers say so, nothing new is accepted. `held_bytes`: bodies kept in memory."""
+    """`closing`: answers say so, nothing new is accepted. `held_bytes`: bodies kept in memory.
+
+    `clients_max`: client connections at once; a further one is reset.
+    """
 
     __slots__ = (
         "_number",
@@ -34,6 +38,7 @@ class Plane:
         "budget",
         "cell",
         "clients",
+        "clients_max",
         "clock",
         "closing",
         "date",
@@ -62,6 +67,7 @@ class Plane:
         rng: Random,
         clock: Callable[[], int],
         suspect: Callable[[Suspected], None],
+        clients_max: int = sys.maxsize,
     ) -> None:
         self.loop = loop
         self.ledger = ledger
@@ -72,6 +78,7 @@ class Plane:
         self.pool = Pool()
         self.waitroom = Waitroom()
         self.budget = Budget()
+        self.clients_max = clients_max
         self.clients: dict[Any, None] = {}  # in order of arrival
         self.dials: set[asyncio.Task[None]] = set()
         self.request_memo = LineMemo(REQUEST_NAMES)

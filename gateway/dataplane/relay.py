@@ -167,7 +167,10 @@ class Exchange(Listener):
             connection.release(True)  # the request has ended meanwhile; the next may have it
 
     def unreachable(self, error: GatewayError) -> None:
-        """The instance was not there, or not in time."""
+        """The instance was not there, or not in time; or we could not even try."""
+        if error.refusal.code != "connect_failed" and error.refusal.status == 503:
+            self._fail(Failure.CONNECT_FAILED, Outcome.CUT, error)
+            return
         self._plane.suspect(Suspected(self.claim.target.slot, error.message))
         self._fail(Failure.CONNECT_FAILED, Outcome.CONNECT_FAILED, error)
 

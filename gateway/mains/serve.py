@@ -8,6 +8,7 @@ exit 2 for the config, 1 for what the machine refuses.
 import fcntl
 import logging
 import os
+import resource
 import socket
 import sys
 from pathlib import Path
@@ -29,6 +30,7 @@ SLOTS: Final = 1024  # instances, with every incarnation whose counters are stil
 SECTIONS: Final = 256  # models, and one for requests that name none
 LEASES: Final = 16_384  # requests in flight in one worker
 DOOR_BACKLOG: Final = 128
+DESCRIPTORS: Final = 1 << 20  # more than leases of every worker; some hard limits are absurd
 
 CONFIG = click.Path(dir_okay=False, path_type=Path)
 config_option = click.option(
@@ -94,6 +96,7 @@ def serve(config_path: Path, log_format: str | None, log_level: str) -> None:
     settings = read_config(config_path)
     log_format = log_format or chosen_format(sys.stderr)
     configure(log_format, log_level)
+    _raise_descriptor_limit()
     run_dir = Path(settings.gateway.run_dir).absolute()
     try:
         lock = _lock(run_dir)
@@ -106,6 +109,13 @@ def serve(config_path: Path, log_format: str | None, log_level: str) -> None:
     (run_dir / "door.sock").unlink(missing_ok=True)
     os.close(lock)
     sys.exit(code)
+
+
+def _raise_descriptor_limit() -> None:
+    """Every connection is a descriptor; the usual soft limit, 1024, is for programs with few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def _lock(run_dir: Path) -> int:

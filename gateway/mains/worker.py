@@ -7,9 +7,12 @@ control's word, so that what is held can be finished.
 
 import argparse
 import asyncio
+import resource
 import signal
+import sys
 from random import Random
 from time import monotonic_ns
+from typing import Final
 
 import uvloop
 
@@ -20,6 +23,8 @@ from gateway.messages import Suspected
 from gateway.state.ledger import Ledger
 from gateway.state.shared import Segment
 from gateway.telemetry.log import configure
+
+RESERVED_FDS: Final = 64  # listening sockets, control, log, the loop's own
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -44,6 +49,12 @@ def listen_fds(text: str) -> dict[int, list[int]]:
     return sockets
 
 
+def clients_max() -> int:
+    """Client connections that our descriptors suffice for: a relayed one takes two."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else max(16, (soft - RESERVED_FDS) // 2)
+
+
 async def serve(given: argparse.Namespace) -> None:
     ledger = Ledger(Segment(given.segment_fd), given.row)
     worker: Worker
@@ -51,7 +62,8 @@ async def serve(given: argparse.Namespace) -> None:
     def suspect(message: Suspected) -> None:
         worker.link.say(message)
 
-    plane = Plane(asyncio.get_running_loop(), ledger, Random(), monotonic_ns, suspect)
+    loop = asyncio.get_running_loop()
+    plane = Plane(loop, ledger, Random(), monotonic_ns, suspect, clients_max())
     worker = Worker(plane, given.index, given.row, given.control, given.listen_fds)
     await worker.run()
 

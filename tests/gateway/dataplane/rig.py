@@ -4,6 +4,7 @@ A test plays both ends: it feeds bytes to a client's transport and reads what we
 """
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable, Coroutine
 from random import Random
@@ -117,6 +118,7 @@ class FakeLoop:
 
     def __init__(self) -> None:
         self.refused: set[int] = set()
+        self.no_descriptor: set[int] = set()  # ports that we have no descriptor to dial with
         self.stuck: set[int] = set()
         self.instances: list[FakeTransport] = []  # in order of connecting
         self._loop = asyncio.get_running_loop()
@@ -131,6 +133,8 @@ class FakeLoop:
             await asyncio.Event().wait()
         if port in self.refused:
             raise ConnectionRefusedError(111, "Connection refused")
+        if port in self.no_descriptor:
+            raise OSError(errno.EMFILE, "Too many open files")
         protocol = factory()
         transport = FakeTransport(protocol)
         protocol.connection_made(transport)

@@ -64,6 +64,16 @@ async def test_empty_lines_before_and_after_requests_are_ignored(rig: Rig) -> No
     assert client.take().endswith(b"fine")
 
 
+async def test_empty_lines_do_not_renew_the_deadline_of_a_head(rig: Rig) -> None:
+    client = rig.client()
+    client.feed(b"\r")
+    deadline = client.protocol.deadline_ns
+    for _ in range(5):
+        rig.later(1.0)
+        client.feed(b"\n\r")
+        assert client.protocol.deadline_ns == deadline
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 400), max_size=12))
 async def test_requests_are_read_wherever_the_input_is_cut(cuts: list[int]) -> None:

@@ -235,6 +235,25 @@ async def test_a_dial_that_fails_goes_to_another_instance_and_is_reported(rig: R
     assert rig.segment.section_totals(1)[REPLAYS_SERVED] == failed
 
 
+async def test_a_limit_of_our_own_machine_blames_no_instance(rig: Rig) -> None:
+    rig.loop.no_descriptor = {1, 2}
+    client = rig.client()
+    client.feed(post())
+    await rig.dialled()
+    assert status_of(client.out) == 503
+    assert code_of(client.out) == "leases_full"
+    assert rig.suspected == []
+    assert "connect_failed" not in attempts(rig)
+
+
+async def test_a_client_beyond_the_descriptors_is_reset_and_the_others_stay(rig: Rig) -> None:
+    rig.plane.clients_max = 1
+    first, second = rig.client(), rig.client()
+    assert (first.closed, second.closed) == ("", "aborted")
+    second.end()
+    assert list(rig.plane.clients) == [first.protocol]
+
+
 async def test_a_refusal_by_the_instance_is_no_failure_and_not_shown(rig: Rig) -> None:
     client, first = await rig.asked(post())
     first.feed(ok(b"no", b"x-sluicegate-refused: draining", status=b"503 Busy"))
