@@ -12,7 +12,7 @@ from typing import Final
 
 from watchfiles import awatch
 
-from gateway.config import ConfigInvalid, Problem, Settings, parse
+from gateway.config import ConfigInvalid, Problem, Settings, parse, unchangeable
 from gateway.fleet.events import Event, ReloadAsked
 
 DEBOUNCE_MS: Final = 300  # editors and `cp` write in several steps, closer together than this
@@ -21,14 +21,16 @@ DEBOUNCE_MS: Final = 300  # editors and `cp` write in several steps, closer toge
 class SettingsFile:
     """The file, and a copy of what was taken over from it last.
 
-    kept: where that copy is. A control that is started while the file is broken goes on with it: a
-    crash must not make a typing error into an outage.
+    kept: where that copy is. A control that is started while the file is broken, or says what a
+    running gateway cannot change, goes on with it: a crash must not make a typing error into an
+    outage, nor open another store under the feet of the processes that run.
     """
 
     def __init__(self, path: Path, kept: Path) -> None:
         self.path = path
         self._kept = kept
         self._last = ""
+        self._declined = False  # at the start, so that nobody has been told why
 
     def read(self) -> tuple[str, Settings | None, tuple[Problem, ...]]:
         """Its text, and what it says, or everything that is wrong with it."""
@@ -54,12 +56,21 @@ class SettingsFile:
         Raises: ConfigInvalid.
         """
         text, settings, problems = self.read()
-        if settings is not None:
-            self.keep(text)
-            return settings
-        if again and self._kept.exists():
+        kept = self._copy() if again else None
+        if kept is not None and (settings is None or unchangeable(kept, settings)):
+            self._declined = True
+            return kept
+        if settings is None:
+            raise ConfigInvalid(problems)
+        self.keep(text)
+        return settings
+
+    def _copy(self) -> Settings | None:
+        """What was in force; None when there is no copy that can be read."""
+        try:
             return parse(self._kept.read_text())
-        raise ConfigInvalid(problems)
+        except (OSError, UnicodeDecodeError, ConfigInvalid):
+            return None
 
     def moved(self) -> bool:
         """Whether it is there and says something else than when it was read last."""
@@ -72,8 +83,12 @@ class SettingsFile:
         """Ask for a reload each time that the file has changed. Runs until cancelled.
 
         The folder is watched, not the file: a rename over it, and the swap of a link that leads to
-        it, are changes of the folder.
+        it, are changes of the folder. A file that was declined at the start is asked for at once:
+        the refusal of that reload tells an operator why.
         """
+        if self._declined:
+            now = asyncio.get_running_loop().time()
+            post(ReloadAsked("this control began without it", now))
         folder = self.path.parent
         async for _ in awatch(folder, recursive=False, debounce=DEBOUNCE_MS):
             if self.moved():

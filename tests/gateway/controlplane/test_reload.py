@@ -45,6 +45,45 @@ def test_a_first_start_needs_a_good_file_and_a_later_one_goes_on_with_the_copy(
         file.begin(again=False)
 
 
+@pytest.mark.parametrize(
+    "fixed", ['[store]\nurl = "sqlite:other.db"', '[gateway]\nlisten = ["127.0.0.1:1"]']
+)
+def test_a_later_start_does_not_take_over_what_a_running_gateway_cannot_change(
+    file: SettingsFile, fixed: str
+) -> None:
+    good = file.begin(again=False)
+    file.path.write_text(f"{fixed}\n{STATICS}")
+    assert file.begin(again=True) == good
+    assert file.begin(again=True) == good  # the copy is still the one in force
+    assert file.begin(again=False) != good
+
+
+def test_a_later_start_takes_a_file_that_could_be_reloaded(file: SettingsFile) -> None:
+    file.begin(again=False)
+    file.path.write_text(STATICS.replace("100", "50"))
+    assert file.begin(again=True).model[0].weights == {"1": 50}
+
+
+def test_a_copy_that_cannot_be_read_is_no_reason_to_refuse_a_good_file(
+    file: SettingsFile, tmp_path: Path
+) -> None:
+    (tmp_path / "accepted.toml").write_bytes(b"\xff")
+    assert file.begin(again=True).model[0].name == "m"
+
+
+async def test_a_file_that_was_declined_at_the_start_is_asked_for_so_that_its_refusal_is_recorded(
+    file: SettingsFile,
+) -> None:
+    file.begin(again=False)
+    file.path.write_text(f'[store]\nurl = "sqlite:other.db"\n{STATICS}')
+    file.begin(again=True)
+    events: asyncio.Queue[Event] = asyncio.Queue()
+    watching = asyncio.create_task(file.watch(events.put_nowait))
+    async with asyncio.timeout(20):
+        assert isinstance(await events.get(), ReloadAsked)
+    watching.cancel()
+
+
 async def test_a_rename_over_the_file_and_a_swapped_link_are_seen(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
