@@ -39,9 +39,11 @@ log = logging.getLogger(__name__)
 
 CONTROL: Final = "control"
 EXIT_UNUSABLE: Final = 78  # control says: starting me again would change nothing (EX_CONFIG)
+EXIT_CUT: Final = 1  # children were killed with what they held
 SHORT_LIFE_S: Final = 5.0  # a control that dies sooner is started again more slowly
 RESTART_MAX_S: Final = 5.0
 STOP_WAIT_S: Final = 5.0  # for killed children to be gone at the very end
+PATIENCE_S: Final = 20.0  # from a second signal to Exit: cutting takes a moment, killing up to ten
 
 
 @dataclass(slots=True)
@@ -81,6 +83,8 @@ class Supervisor:
         self._short_lives = 0
         self._restart_at: float | None = None
         self._signals = 0
+        self._served = False  # control once said that every worker serves
+        self._patience_ends: float | None = None  # asked twice to end; control must answer by then
 
     # -- the loop
 
@@ -89,15 +93,21 @@ class Supervisor:
         self._watch_signals()
         self._start_control()
         while self._running:
-            wait = None
-            if self._restart_at is not None:
-                wait = max(0.0, self._restart_at - time.monotonic())
-            for key, mask in self._selector.select(wait):
+            for key, mask in self._selector.select(self._wait_s()):
                 key.data(mask)
-            if self._restart_at is not None and time.monotonic() >= self._restart_at:
+            now = time.monotonic()
+            if self._patience_ends is not None and now >= self._patience_ends:
+                log.error("control has not ended the gateway, ending without it")
+                self.exit_code = EXIT_CUT
+                self._running = False
+            elif self._restart_at is not None and now >= self._restart_at:
                 self._start_control()
         self._end_children()
         return self.exit_code
+
+    def _wait_s(self) -> float | None:
+        due = [at for at in (self._restart_at, self._patience_ends) if at is not None]
+        return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _watch(self, what: int | socket.socket, then: Callable[[int], None]) -> None:
         self._selector.register(what, selectors.EVENT_READ, then)
@@ -118,20 +128,30 @@ class Supervisor:
                 self._tell(Signalled(self._signals, reload=True))
                 continue
             self._signals += 1
-            if self._signals > 1 and self._link is None:  # asked twice, and nobody can drain
-                self._running = False
+            if self._signals == 2:
+                self._patience_ends = time.monotonic() + PATIENCE_S
+            elif self._signals > 2:
+                self._patience_ends = time.monotonic()
             self._tell(Signalled(self._signals, reload=False))
 
     # -- children
 
     def _start_control(self) -> None:
         self._restart_at = None
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as exc:
+            self._start_later(exc)
+            return
         self.descriptors["supervisor"] = theirs.fileno()
         names = ("segment", "life", "supervisor", "door", "admin")
         spawn = Spawn(CONTROL, self._control_command, {n: n for n in names}, {}, "", False)
         try:
             self._spawn(spawn)
+        except OSError as exc:
+            ours.close()
+            self._start_later(exc)
+            return
         finally:
             theirs.close()
             del self.descriptors["supervisor"]
@@ -142,6 +162,11 @@ class Supervisor:
         self._tell(Children(pids, self._workers))
         if self._signals:
             self._tell(Signalled(self._signals, reload=False))
+
+    def _start_later(self, exc: OSError) -> None:
+        """The machine lacks something now; what runs goes on, and we try again."""
+        log.error("control cannot be started, trying again", extra={"reason": str(exc)})
+        self._restart_at = time.monotonic() + RESTART_MAX_S
 
     def _spawn(self, order: Spawn) -> None:
         """Start a process in a group of its own (vfork and exec, never a plain fork)."""
@@ -188,7 +213,7 @@ class Supervisor:
             self._on_link(self._link, selectors.EVENT_READ)  # its last orders may still be there
         if not self._running:
             return
-        if status == EXIT_UNUSABLE:
+        if status == EXIT_UNUSABLE and not self._served:  # later, workers go on with what they have
             self.exit_code = status
             self._running = False
             return
@@ -266,7 +291,7 @@ class Supervisor:
             case Kill():
                 pass  # it has ended meanwhile; Exited is on its way
             case Serving():
-                log.debug("every worker serves a table")
+                self._served = True
             case Exit(code):
                 self.exit_code = code
                 self._running = False

@@ -19,12 +19,14 @@ from gateway.messages import (
     Kill,
     LineBuffer,
     Message,
+    Serving,
     Signalled,
     Spawn,
     Spawned,
     SpawnFailed,
     encode,
 )
+from gateway.supervisor import EXIT_CUT
 
 pytestmark = pytest.mark.live
 M = TypeVar("M")
@@ -52,7 +54,7 @@ test.sendall(b"%d\\n" % os.getpid())
 def carry(source, sink):
     while received := source.recv(65536):
         sink.sendall(received)
-    os._exit(0)
+    os._exit(78)
 
 threading.Thread(target=carry, args=(test, ours), daemon=True).start()
 carry(ours, test)
@@ -215,6 +217,26 @@ async def test_a_successor_of_control_is_told_that_the_gateway_is_ending(tmp_pat
         life = await running.lives.get()
         await life.told(Children)
         assert await life.told(Signalled) == Signalled(1, reload=False)
+
+
+async def test_a_third_signal_ends_without_a_control_that_does_not_answer(tmp_path: Path) -> None:
+    async with supervisor(tmp_path) as running:
+        life, pid = await second_life(running, tmp_path)
+        for count in (1, 2):
+            running.process.terminate()
+            assert await life.told(Signalled) == Signalled(count, reload=False)
+        running.process.terminate()
+        assert await running.process.wait() == EXIT_CUT
+        assert group_of(pid) == []
+
+
+async def test_a_control_that_cannot_go_on_ends_nothing_that_serves(tmp_path: Path) -> None:
+    async with supervisor(tmp_path) as running:
+        life, pid = await second_life(running, tmp_path)
+        life.order(Serving())
+        life.writer.close()  # this control now exits with 78
+        life = await running.lives.get()
+        assert (await life.told(Children)).pids == {"a": pid}
 
 
 async def test_nothing_outlives_the_supervisor_not_even_when_it_is_killed(tmp_path: Path) -> None:
