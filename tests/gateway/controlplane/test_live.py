@@ -223,6 +223,8 @@ async def test_status_says_what_an_operator_should_read(bench: Bench) -> None:
 async def test_a_gateway_whose_workers_have_stopped_does_not_serve(bench: Bench) -> None:
     assert bench.live.status().serving
     bench.loop.post(BeatsWentStale(frozenset({0}), asyncio.get_running_loop().time()))
+    decided = asyncio.Event()
+    bench.loop.after.append(lambda fleet: decided.set())
     async with asyncio.timeout(5):
-        while bench.live.status().serving:  # until it is decided
-            await asyncio.sleep(0)
+        await decided.wait()
+    assert not bench.live.status().serving

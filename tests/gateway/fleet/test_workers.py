@@ -162,7 +162,7 @@ def test_a_silence_that_is_known_is_not_given_more_time() -> None:
     fleet, _ = play(two(), BeatsWentStale(frozenset({1}), 9.0))
     fleet, _ = play(fleet, BeatsWentStale(frozenset({0, 1}), 12.0))
     assert fleet.workers[1].due_at == 14.0
-    fleet, _ = play(fleet, WorkerUnlinked(1, 71, 12.5), WorkerLinked(1, 1, 71, 0, 13.0))
+    fleet, _ = play(fleet, WorkerLinked(1, 1, 71, fleet.generation, 13.0))
     assert fleet.workers[1].due_at == 18.0  # it has connected anew, and still owes its beat
 
 
