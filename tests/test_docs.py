@@ -21,6 +21,10 @@ def test_every_part_says_something(name: str) -> None:
     assert len(PARTS[name]().splitlines()) > 3
 
 
+def test_no_placeholder_is_left() -> None:
+    assert re.findall(r"^[A-Z]{4,}$", README.read_text(), re.MULTILINE) == []
+
+
 def test_every_file_that_readme_names_is_there() -> None:
     named = re.findall(
         r"`((?:gateway|backends|admin|proto|tests|docs)/[\w/]+\.\w+)`", README.read_text()

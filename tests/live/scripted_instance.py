@@ -27,6 +27,7 @@ from tests.backends.rig import ByteText, PlainScanner
 STEP_S: Final = 0.01
 SLOTS: Final = 8
 POSITIONS: Final = 4096
+NEEDS_BYTES: Final = 600_000_000  # so its manifest says: placement believes it
 COMMAND: Final = (
     *(sys.executable, "-m", "tests.live.scripted_instance"),
     *("--model", "{model}", "--version", "{version}", "--instance-id", "{instance_id}"),
@@ -84,7 +85,7 @@ def write_snapshot(root: Path, model: str, version: str) -> Snapshot:
             max_seq_len=POSITIONS,
             slots=SLOTS,
             kv_policy="preallocated",
-            memory_needed_bytes=1,
+            memory_needed_bytes=NEEDS_BYTES,
             source="a test",
             created="2024-01-01T00:00:00+00:00",
             files=files,

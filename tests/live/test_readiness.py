@@ -69,10 +69,9 @@ async def test_one_instance_loads_at_a_time_and_the_other_says_that_it_waits(
         phases = [text.split()[2] for text in told if text.startswith("tiny-1-0 INITIALIZING")]
         assert list(dict.fromkeys(phases)) == [
             "starting",
-            "fetching_model",
             "checking_dependencies",
             "loading_model",
             "allocating_cache",
             "compiling",
             "warming_up",
-        ] or set(phases) >= {"loading_model", "compiling"}
+        ]

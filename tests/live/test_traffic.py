@@ -158,8 +158,9 @@ async def test_an_invalid_reload_changes_nothing(tmp_path: Path) -> None:
         code, said = await gateway.command("reload")
         assert code == 1
         assert "model[0].limit: must be at least 1, not 0" in said
+        after = len(gateway.lines)
         gateway.process.send_signal(signal.SIGHUP)
-        await gateway.says(lambda message: "not taken" in message or "problem" in message)
+        await gateway.says(lambda message: "not taken over (SIGHUP)" in message, after)
         assert (await gateway.read("/config"), await gateway.pids()) == before
         assert (await gateway.read("/status"))["generation"] == generation
         assert (await ask(gateway, "m")).whole

@@ -168,7 +168,10 @@ async def test_a_snapshot_with_a_wrong_checksum_is_an_error_that_names_the_file(
 
 
 async def test_a_config_that_asks_for_too_much_memory_starts_what_fits(tmp_path: Path) -> None:
-    text = two_instances(tmp_path).replace("memory_gb = 16", "memory_gb = 0.000001")
+    text = two_instances(tmp_path).replace("memory_gb = 16", "memory_gb = 1")
     async with running(tmp_path, text) as gateway:
         await gateway.ready("m-1-0")
-        assert (await ask(gateway, "m")).whole
+        await gateway.says(lambda text: text.startswith("m-1-1 waits for"))
+        assert (await ask(gateway, "m")).instance == "m-1-0"
+        waits = await gateway.read("/instances/m-1-1")
+        assert "memory" in waits["reason"], waits["reason"]
