@@ -5,6 +5,7 @@ Loop time becomes wall time here, because the views are for people.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from gateway.control import (
     DeviceView,
@@ -19,12 +20,14 @@ from gateway.control import (
 from gateway.fleet.drain import ENDED, Drain, Lost
 from gateway.fleet.registry import Seen
 from gateway.fleet.slots import NO_SLOT
-from gateway.fleet.snapshot import FleetSnapshot
+from gateway.fleet.snapshot import FleetSnapshot, Stage
 from gateway.fleet.table import ready_in_s, reason, standing
+from gateway.records import Health, Intent
 from gateway.state.shared import BEAT_NS, CONNECTIONS, Segment
 from sluicegate.v1.states import State
 
 NS = 1_000_000_000
+WAITING: Final = frozenset({Stage.FAILED, Stage.BACKING_OFF, Stage.QUEUED})
 Shares = Mapping[tuple[str, str], float]  # observed lately, by (model, version)
 
 
@@ -205,10 +208,7 @@ def workers(fleet: FleetSnapshot, segment: Segment, now: float) -> tuple[WorkerV
 
 def problems(fleet: FleetSnapshot, now: float) -> tuple[str, ...]:
     """Sentences that an operator should read."""
-    found = []
-    for launched in fleet.launches.values():
-        if launched.reason and launched.stage.value in {"failed", "backing_off", "queued"}:
-            found.append(f"{launched.name}: {reason(fleet, fleet.instances[launched.name])}")
+    found = [f"config.toml was not taken: {problem}" for problem in fleet.refused]
     for model in fleet.settings.model:
         group = [seen for seen in fleet.instances.values() if seen.model == model.name]
         if not any(fleet.routable(seen) for seen in group):
@@ -216,9 +216,20 @@ def problems(fleet: FleetSnapshot, now: float) -> tuple[str, ...]:
     for seen in fleet.instances.values():
         if fleet.model(seen.model) is None:
             found.append(f"{seen.name}: config.toml names no model {seen.model}")
-        elif seen.mismatch:
-            found.append(f"{seen.name}: {seen.mismatch}")
+        elif _ails(fleet, seen):
+            found.append(f"{seen.name}: {reason(fleet, seen) or 'it gives no reason'}")
     waits = ", ".join(sorted(fleet.awaited))
     if waits:
         found.append(f"no table is published before these have answered: {waits}")
     return tuple(found)
+
+
+def _ails(fleet: FleetSnapshot, seen: Seen) -> bool:
+    """Whether it is not as it should be. One that was told to stop is, whatever it answers."""
+    launched = fleet.launches.get(seen.name)
+    if launched is not None and launched.reason and launched.stage in WAITING:
+        return True
+    if seen.mismatch:
+        return True
+    bad = seen.opinion.health not in {Health.GOOD, Health.UNKNOWN} or seen.state is State.ERROR
+    return bad and seen.intent is not Intent.STOP

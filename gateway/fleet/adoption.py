@@ -11,7 +11,7 @@ from gateway.config import Settings, changed, unchangeable
 from gateway.control import Denied
 from gateway.fleet import drains, launches
 from gateway.fleet.asks import Plan
-from gateway.fleet.commands import Unfollow
+from gateway.fleet.commands import Count, Unfollow
 from gateway.fleet.durable import overrides_change, section_change
 from gateway.fleet.events import SettingsRead
 from gateway.fleet.registry import Origin, Seen
@@ -56,10 +56,26 @@ def carry_out(turn: Turn, settings: Settings) -> None:
     """Put the new settings in force."""
     overrides = {model: one for model, one in _surviving(turn.fleet, settings).items() if one}
     turn.change(settings=settings, overrides=overrides)
+    in_force(turn)
     give_sections(turn)
     _statics(turn, settings)
     launches.adopt(turn, settings)
     turn.routes_moved = True
+
+
+def in_force(turn: Turn) -> None:
+    """What the file says is in force: whatever was wrong with it before."""
+    turn.change(refused=())
+
+
+def refused(turn: Turn, event: SettingsRead, denied: Denied) -> None:
+    """The file was not taken; what is wrong with it is shown until a good one is."""
+    problems = [str(problem) for problem in denied.problems]
+    turn.order(Count("reloads", "refused"))
+    text = f"config.toml not taken over ({event.why}): {'; '.join(problems) or denied.message}"
+    turn.record("config", "config.toml", text, warn=True, problems=problems, why=event.why)
+    if not event.dry_run and denied.code not in {"revision_moved", "closing"}:  # not the file's
+        turn.change(refused=tuple(problems) or (denied.message,))
 
 
 def give_sections(turn: Turn) -> None:

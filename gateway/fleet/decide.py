@@ -241,6 +241,8 @@ def _plan_next(turn: Turn) -> None:
         if event.dry_run or not (plan.changes or plan.unstored):
             turn.receipts.append((event.ticket, plan.sentences))
             turn.change(asks=turn.fleet.asks[1:])
+            if isinstance(event, SettingsRead) and not event.dry_run:
+                adoption.in_force(turn)
             continue
         revision = counter_change("revision", turn.fleet.revision + 1)
         turn.order(Write((*plan.changes, revision), IntentKept(event.ticket, turn.now)))
@@ -276,10 +278,7 @@ def _answer(turn: Turn, event: Asked | SettingsRead, denied: Denied) -> None:
     turn.change(asks=turn.fleet.asks[1:])
     turn.order(Answer(event.ticket, denied))
     if isinstance(event, SettingsRead):
-        turn.order(Count("reloads", "refused"))
-        problems = [str(problem) for problem in denied.problems]
-        text = f"config.toml not taken over ({event.why}): {'; '.join(problems) or denied.message}"
-        turn.record("config", "config.toml", text, warn=True, problems=problems, why=event.why)
+        adoption.refused(turn, event, denied)
 
 
 # --- what follows every event --------------------------------------------------------------------

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from gateway.config import ConfigInvalid, Problem, parse
@@ -135,3 +137,23 @@ def test_a_name_that_somebody_else_has_is_left_to_him_and_said() -> None:
     fleet = replace(fleet, instances={**fleet.instances, "c": other})
     fleet, _ = reload(fleet, STATICS + C)
     assert fleet.instances["c"].origin is Origin.REGISTERED
+
+
+def test_what_is_wrong_with_the_file_is_known_until_a_good_one_is_read() -> None:
+    bad = STATICS.replace('"1" = 100', '"1" = -1')
+    tried, _ = play(both_ready(), read(bad, dry_run=True))
+    assert tried.refused == ()
+    fleet, _ = reload(both_ready(), bad)
+    (problem,) = fleet.refused
+    assert problem.startswith("model")
+    fixed, _ = reload(both_ready(), "[gateway]\nworkers = 7\n" + STATICS)
+    assert fixed.refused[0].startswith("gateway.workers: ")
+    tried, _ = play(fleet, read(STATICS, dry_run=True))
+    assert tried.refused == (problem,)
+    assert reload(fleet, STATICS)[0].refused == ()  # what is in force already
+    assert reload(fleet, STATICS + C)[0].refused == ()
+
+
+def test_a_reload_refused_for_what_is_not_the_files_fault_says_nothing_of_the_file() -> None:
+    moved = replace(read(STATICS + C), revision=99)
+    assert play(both_ready(), moved)[0].refused == ()
