@@ -43,6 +43,7 @@ def test_the_version_is_the_package_s() -> None:
     assert "sluicegate, version " in CliRunner().invoke(root, ["--version"]).output
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("verb", "foreign"),
     [

@@ -12,7 +12,7 @@ from gateway.fleet.drain import ENDED, Phase
 from tests.sim.clock import simulate
 from tests.sim.fleet import CONFIG, SIGKILL, World, ready, started
 
-SEEDS = range(60)  # a few seconds; more of them with a larger number here
+SEEDS = range(25)  # a few seconds; more of them with a larger number here
 STEPS = 60
 QUIET_S = 150.0  # longer than any grace, load and back-off in here, one after the other
 NAMES = ("m-1-0", "m-1-1")

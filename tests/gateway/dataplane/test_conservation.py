@@ -98,7 +98,7 @@ class World:
         await rig.dialled()
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, max_size=40))
 async def test_accepted_is_settled_and_in_flight_and_every_request_ends_once(
     steps: list[tuple[str, Any, Any]],

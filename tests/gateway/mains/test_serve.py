@@ -11,6 +11,7 @@ import pytest
 from gateway.mains.serve import EXIT_CONFIG, EXIT_REFUSED, _lock
 from tests.gateway.mains.configs import quiet_config
 
+pytestmark = pytest.mark.live
 BAD = "[gateway]\nworkers = -1\ntimout = 1\n[poll]\nfailures = 0\n"
 
 
