@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gateway.config import NAME, NAME_RULE, is_address
 from gateway.control import (
     AddInstance,
     DrainInstance,
@@ -157,20 +158,25 @@ def stop_instance(instance: str, body: Any) -> StopInstance | Problems:
 def add_instance(body: Any) -> AddInstance | Problems:
     fields = _fields(body)
     added = AddInstance(
-        id=fields.text("id"),
-        model=fields.text("model"),
-        version=fields.text("version"),
+        id=_name(fields, "id"),
+        model=_name(fields, "model"),
+        version=_name(fields, "version"),
         http=_address(fields, "http"),
         grpc=_address(fields, "grpc"),
     )
     return fields.finish() or added
 
 
+def _name(fields: _Fields, key: str) -> str:
+    value = fields.text(key)
+    if value and not NAME.fullmatch(value):
+        fields.wrong(key, NAME_RULE, value)
+    return value
+
+
 def _address(fields: _Fields, key: str) -> str:
     value = fields.text(key)
-    host, _, port = value.rpartition(":")
-    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65_535
-    if value and not (host and is_port):
+    if value and not is_address(value):
         fields.wrong(key, '"host:port"', value)
     return value
 

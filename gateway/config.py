@@ -16,6 +16,12 @@ from pydantic.functional_validators import AfterValidator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+# A host is a name, an IPv4 address, or an IPv6 address in brackets: no blank, no control character,
+# and nothing that a resolver would take for a scheme. 253 characters is the most a name can have.
+ADDRESS: Final = re.compile(
+    r"([A-Za-z0-9_][A-Za-z0-9._-]{0,252}|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?\]):(?P<port>[0-9]{1,5})"
+)
+NAME_RULE: Final = "letters, digits, '.', '_' or '-', starting with a letter or digit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +52,18 @@ def _rule(rule: str) -> PydanticCustomError:
 
 def _name(value: str) -> str:
     if not NAME.fullmatch(value):
-        raise _rule("letters, digits, '.', '_' or '-', starting with a letter or digit")
+        raise _rule(NAME_RULE)
     return value
 
 
+def is_address(value: str) -> bool:
+    """Whether it is `host:port`, to which somebody can connect."""
+    found = ADDRESS.fullmatch(value)
+    return found is not None and 1 <= int(found["port"]) <= 65_535
+
+
 def _address(value: str) -> str:
-    host, _, port = value.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    if not is_address(value):
         raise _rule('"host:port"')
     return value
 

@@ -7,10 +7,13 @@ into Unreachable. Nothing above this file sees either.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from gateway.config import NAME, NAME_RULE, is_address
 from gateway.fleet.status import Device, Status
 from sluicegate.v1 import lifecycle_pb2
 from sluicegate.v1.lifecycle_pb2_grpc import LifecycleStub
@@ -31,6 +34,17 @@ OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", 1 << 20),
+)
+INCARNATION_MAX: Final = 128  # characters: twice a SHA-256 in hex, and it is kept by the dozen
+FLOATS: Final = (
+    "progress",
+    "queue_wait_ms",
+    "batch_utilisation_ratio",
+    "last_latency_ms",
+    "tokens_per_s",
+    "load_ms",
+    "compile_ms",
+    "warmup_ms",
 )
 
 
@@ -71,9 +85,7 @@ def reading(message: lifecycle_pb2.InstanceStatus) -> Status:
     try:
         state, phase = State(message.state), Phase(message.phase)
     except ValueError as exc:
-        raise Garbled(f"status of {message.instance_id or 'unknown'}: {exc}") from exc
-    if not message.incarnation:
-        raise Garbled(f"status of {message.instance_id or 'unknown'}: no incarnation")
+        raise Garbled(f"status of {_shown(message.instance_id)}: {exc}") from exc
     device = None
     if message.HasField("device"):
         held = message.device
@@ -86,7 +98,7 @@ def reading(message: lifecycle_pb2.InstanceStatus) -> Status:
             held.memory_free_bytes,
             held.memory_peak_bytes,
         )
-    return Status(
+    status = Status(
         instance_id=message.instance_id,
         incarnation=message.incarnation,
         sequence=message.sequence,
@@ -96,7 +108,7 @@ def reading(message: lifecycle_pb2.InstanceStatus) -> Status:
         grpc=message.grpc_address,
         state=state,
         phase=phase,
-        progress=min(max(message.progress, 0.0), 100.0),
+        progress=message.progress,
         reason=message.reason,
         active_requests=message.active_requests,
         queue_depth=message.queue_depth,
@@ -115,6 +127,44 @@ def reading(message: lifecycle_pb2.InstanceStatus) -> Status:
         compile_ms=message.compile_ms,
         warmup_ms=message.warmup_ms,
     )
+    check(status)
+    return replace(status, progress=min(max(status.progress, 0.0), 100.0))
+
+
+def check(status: Status) -> None:
+    """That nothing in it can do harm further down: in the store, in a table, in a response head.
+
+    What it does not say is for the caller to miss; what it says has to be well formed.
+
+    Raises: Garbled.
+    """
+    for key in ("instance_id", "model", "version"):
+        value = getattr(status, key)
+        if value and not NAME.fullmatch(value):
+            raise _garbled(status, key, NAME_RULE, value)
+    incarnation = status.incarnation
+    printable = incarnation.isascii() and incarnation.isprintable() and " " not in incarnation
+    if not printable or not 1 <= len(incarnation) <= INCARNATION_MAX:
+        rule = f"1 to {INCARNATION_MAX} printable ASCII characters without blanks"
+        raise _garbled(status, "incarnation", rule, incarnation)
+    for key in ("http", "grpc"):
+        value = getattr(status, key)
+        if value and not is_address(value):
+            raise _garbled(status, f"{key}_address", "host:port", value)
+    for key in FLOATS:
+        if not isfinite(getattr(status, key)):
+            raise _garbled(status, key, "a finite number", str(getattr(status, key)))
+
+
+def _garbled(status: Status, key: str, rule: str, value: str) -> Garbled:
+    return Garbled(
+        f"status of {_shown(status.instance_id)}: {key} must be {rule}, not {_shown(value)}"
+    )
+
+
+def _shown(value: str) -> str:
+    """Short, and without what could break a line or a terminal."""
+    return value if NAME.fullmatch(value) else ascii(value[:40])
 
 
 class Channels:

@@ -29,6 +29,8 @@ OPTIONS: Final = (
     ("grpc.max_receive_message_length", 1 << 20),
 )
 ANSWER_S: Final = 5.0  # the loop answers in a millisecond; more means that it is gone
+WEIGHT_MAX: Final = 1_000_000.0  # as in config.toml
+LIMIT_MAX: Final = 1_000_000  # as in config.toml
 Context = grpc.aio.ServicerContext[object, object]
 
 
@@ -49,6 +51,12 @@ class Enrolment(lifecycle_pb2_grpc.RegistryServicer):
         self, request: lifecycle_pb2.RegisterRequest, context: Context
     ) -> lifecycle_pb2.RegisterReply:
         status = await _named(request.status, context)
+        if not 0 <= request.weight <= WEIGHT_MAX:  # NaN fails every comparison
+            text = f"weight must be from 0 to {WEIGHT_MAX:g}, not {request.weight:g}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        if request.limit > LIMIT_MAX:
+            text = f"limit must be from 0 to {LIMIT_MAX}, not {request.limit}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         ticket, answer = self._tickets.draw()
         now = asyncio.get_running_loop().time()
         self._post(

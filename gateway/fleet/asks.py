@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import Final, NamedTuple
 
-from gateway.config import Problem
+from gateway.config import NAME, NAME_RULE, Problem, is_address
 from gateway.control import (
     AddInstance,
     Ask,
@@ -243,13 +243,29 @@ def _plan_add(fleet: FleetSnapshot, ask: AddInstance) -> Plan:
             return Plan(NOTHING, (f"{ask.id} is there already",))
         raise Denied("conflict", f"{ask.id} is taken by an instance of origin {old.origin.value}")
     _model(fleet, ask.model)
-    for name in ("http", "grpc"):
-        host, _, port = getattr(ask, name).rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) <= 65_535:
-            problem = Problem(name, f'must be "host:port", not "{getattr(ask, name)}"')
-            raise Denied("invalid", str(problem), (problem,))
+    problems = _malformed(ask)
+    if problems:
+        raise Denied("invalid", "; ".join(map(str, problems)), problems)
     document = instance_document(_added(ask))
     return Plan((Put("instances", ask.id, document),), (f"{ask.id} is added at {ask.http}",))
+
+
+def _malformed(ask: AddInstance) -> tuple[Problem, ...]:
+    """Everything that is wrong with what it names; of whatever API it came by."""
+    names = {"id": ask.id, "model": ask.model, "version": ask.version}
+    addresses = {"http": ask.http, "grpc": ask.grpc}
+    return (
+        *(
+            Problem(key, f"must be {NAME_RULE}, not {value!a}")
+            for key, value in names.items()
+            if not NAME.fullmatch(value)
+        ),
+        *(
+            Problem(key, f'must be "host:port", not {value!a}')
+            for key, value in addresses.items()
+            if not is_address(value)
+        ),
+    )
 
 
 def _plan_remove(fleet: FleetSnapshot, name: str, now: float) -> Plan:

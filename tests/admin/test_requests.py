@@ -88,10 +88,29 @@ def test_a_right_body_becomes_its_ask(parsed: Any, wanted: Any) -> None:
                 'grpc: must be "host:port", not "h:0"',
             ],
         ),
+        (
+            requests.add_instance({**ADDED, "id": "a\r\nb", "version": "1:2", "http": "a b:1"}),
+            [
+                f"id: must be {config.NAME_RULE}, not ",
+                f"version: must be {config.NAME_RULE}, not ",
+                'http: must be "host:port", not "a b:1"',
+            ],
+        ),
         (requests.config_text({"text": None}, 10), ["text: must be a string of 0 to 10 "]),
         (requests.nothing({"a": {}}), ["a: is not a key that this request knows"]),
     ],
-    ids=["no weights", "list", "minus", "kinds", "no weight", "drain", "add", "text", "nothing"],
+    ids=[
+        "no weights",
+        "list",
+        "minus",
+        "kinds",
+        "no weight",
+        "drain",
+        "add",
+        "unsafe",
+        "text",
+        "nothing",
+    ],
 )
 def test_every_problem_of_a_body_is_named_with_its_path(problems: Any, wanted: list[str]) -> None:
     said = [str(problem) for problem in problems]

@@ -114,6 +114,48 @@ async def test_a_status_without_a_name_is_an_invalid_argument(
     assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [
+        ("instance_id", "a\r\nset-cookie: x"),
+        ("version", "1:2"),
+        ("http_address", "127.0.0.1:99999"),
+        ("progress", float("nan")),
+    ],
+)
+async def test_a_status_that_could_do_harm_changes_nothing(
+    gateway: Gateway,
+    stub: "lifecycle_pb2_grpc.RegistryAsyncStub",
+    field: str,
+    bad: object,
+) -> None:
+    await stub.Register(pb.RegisterRequest(status=STATUS), timeout=5)
+    before = gateway.fleet
+    status = changed(**{field: bad})
+    with pytest.raises(grpc.aio.AioRpcError, match=field) as failed:
+        await stub.Register(pb.RegisterRequest(status=status), timeout=5)
+    assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    with pytest.raises(grpc.aio.AioRpcError, match=field) as failed:
+        await stub.Heartbeat(pb.HeartbeatRequest(status=status), timeout=5)
+    assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert gateway.fleet is before
+
+
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [("weight", float("inf")), ("weight", float("nan")), ("weight", -3.0), ("limit", 1_000_001)],
+)
+async def test_a_weight_or_limit_that_config_toml_could_not_have_is_an_invalid_argument(
+    gateway: Gateway, stub: "lifecycle_pb2_grpc.RegistryAsyncStub", field: str, bad: float
+) -> None:
+    request = pb.RegisterRequest(status=STATUS)
+    setattr(request, field, bad)
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await stub.Register(request, timeout=5)
+    assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "r" not in gateway.fleet.instances
+
+
 async def test_an_address_that_cannot_be_bound_is_named(gateway: Gateway) -> None:
     enrolment = Enrolment(gateway.post, gateway.tickets, lambda name: (0, 0))
     with pytest.raises(OSError, match=r"registry.listen 192\.0\.2\.1:1"):

@@ -110,6 +110,8 @@ def test_what_is_so_already_moves_neither_revision_nor_generation() -> None:
         (AddInstance("n", "x", "1", "h:1", "h:2"), "unknown_model"),
         (AddInstance("n", "m", "1", "h", "h:2"), "invalid"),
         (AddInstance("n", "m", "1", "h:1", "h:99999"), "invalid"),
+        (AddInstance("n", "m", "1:2", "h:1", "h:2"), "invalid"),
+        (AddInstance("a b", "m", "1", "h:1", "h:2"), "invalid"),
         (RemoveInstance("x"), "unknown_instance"),
         (RemoveInstance("a"), "from_file"),
     ],
