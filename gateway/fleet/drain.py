@@ -28,7 +28,7 @@ class Phase(Enum):
     CUTTING = "cutting"  # the grace is over: until every worker named what it ended
     STOPPING = "stopping"  # until the process is gone
     DONE = "done"
-    CUT = "cut"  # over as well, but not everything could finish
+    CUT = "cut"  # over as well, but requests were lost
     UNDRAINED = "undrained"
 
 
@@ -40,7 +40,7 @@ MOVES: Final[Mapping[Phase, frozenset[Phase]]] = {
     Phase.WAITING: frozenset(
         {Phase.STOPPING, Phase.DONE, Phase.CUT, Phase.CUTTING, Phase.UNDRAINED}
     ),
-    Phase.CUTTING: frozenset({Phase.STOPPING, Phase.CUT, Phase.UNDRAINED}),
+    Phase.CUTTING: frozenset({Phase.STOPPING, Phase.DONE, Phase.CUT, Phase.UNDRAINED}),
     Phase.STOPPING: frozenset({Phase.DONE, Phase.CUT}),
     Phase.DONE: frozenset({Phase.UNDRAINED}),  # from held out; a stopped one is started anew
     Phase.CUT: frozenset({Phase.UNDRAINED}),
@@ -79,7 +79,7 @@ class Drain:
     sent: frozenset[int] = frozenset()
     emptied: frozenset[int] = frozenset()
     cut: frozenset[int] = frozenset()
-    was_cut: bool = False
+    was_cut: bool = False  # the grace was not enough; whether it cost something, `lost` says
     stop_began: float = 0.0
     killed: bool = False
     ended: float | None = None
@@ -97,6 +97,7 @@ class Facts:
     draining: bool  # the instance has said that it drains
     active: int  # requests that it holds, as it says itself
     gone: bool  # its process has ended, or it said farewell
+    silent: bool  # it answers no poll: whether it drains will not be heard of it
     child: bool  # we started it: we can kill it, and see it end
     kill_after_s: float
 
@@ -162,7 +163,7 @@ def _settling(drain: Drain, facts: Facts) -> Step:
 
 def _waiting(drain: Drain, facts: Facts) -> Step:
     if not (drain.owed & facts.live.keys()) - drain.emptied:
-        if facts.gone or (facts.draining and facts.active == 0):
+        if facts.gone or facts.silent or (facts.draining and facts.active == 0):
             return _finish(drain, facts)
         if facts.now >= drain.deadline:  # only clients of its own road are cut short, by itself
             return _finish(replace(drain, was_cut=True), facts)
@@ -179,14 +180,13 @@ def _cutting(drain: Drain, facts: Facts) -> Step:
 
 
 def _stopping(drain: Drain, facts: Facts) -> Step:
-    end = Phase.CUT if drain.was_cut else Phase.DONE
-    if facts.gone:
-        return move(drain, end, facts.now), ()
+    if facts.gone or (facts.silent and not facts.child):
+        return _end(drain, facts), ()
     late = facts.now >= drain.stop_began + facts.kill_after_s
     if not late and not drain.reclaim:
         return drain, ()
     if not facts.child:  # nothing of ours to kill: it has been told, and is sent nothing
-        return move(drain, end, facts.now), ()
+        return _end(drain, facts), ()
     if drain.killed:
         return drain, ()
     return replace(drain, killed=True), (Supervise(Kill(f"instance.{drain.name}", SIGKILL)),)
@@ -215,11 +215,15 @@ def _cutting_begins(drain: Drain, facts: Facts) -> Step:
 
 def _finish(drain: Drain, facts: Facts) -> Step:
     if not drain.stop:
-        return move(drain, Phase.CUT if drain.was_cut else Phase.DONE, facts.now), ()
+        return _end(drain, facts), ()
     stopping = replace(move(drain, Phase.STOPPING, facts.now), stop_began=facts.now)
     if drain.reclaim or facts.gone:
         return stopping, ()
     return stopping, (CallStop(drain.name, facts.grpc, facts.kill_after_s, drain.was_cut),)
+
+
+def _end(drain: Drain, facts: Facts) -> Drain:
+    return move(drain, Phase.CUT if drain.lost else Phase.DONE, facts.now)
 
 
 def _call(drain: Drain, facts: Facts) -> tuple[Command, ...]:

@@ -34,7 +34,13 @@ from gateway.store.base import Remove
 from sluicegate.v1.states import State
 
 RETIRED: Final = "taken out of config.toml"
+REMOVED: Final = "removed by an operator"
 HELD_OUT_S: Final = 86_400.0  # told to an instance that came back while it is held out
+
+
+def farewell(seen: Seen) -> str:
+    """Why an instance that is retired has to go: its origin says who can have asked for that."""
+    return RETIRED if seen.origin in {Origin.CONFIG, Origin.LAUNCHED} else REMOVED
 
 
 def facts(fleet: FleetSnapshot, drain: Drain, now: float) -> Facts:
@@ -42,7 +48,8 @@ def facts(fleet: FleetSnapshot, drain: Drain, now: float) -> Facts:
     seen = fleet.instances.get(drain.name)
     launched = fleet.launches.get(drain.name)
     child = launched is not None and launched.pid != 0
-    farewell = seen is None or seen.state is State.STOPPED or seen.opinion.health is Health.LOST
+    health = seen.opinion.health if seen else Health.LOST
+    left = seen is None or seen.state is State.STOPPED or health is Health.LOST
     return Facts(
         now=now,
         served=fleet.served(),
@@ -50,7 +57,8 @@ def facts(fleet: FleetSnapshot, drain: Drain, now: float) -> Facts:
         grpc=seen.grpc if seen else "",
         draining=seen is not None and seen.state in {State.DRAINING, State.STOPPED, State.ERROR},
         active=seen.active_requests if seen else 0,
-        gone=not child if launched is not None else farewell,
+        gone=not child if launched is not None else left,
+        silent=health in {Health.UNHEALTHY, Health.LOST},
         child=child,
         kill_after_s=fleet.settings.drain.kill_after_s,
     )
@@ -150,9 +158,10 @@ def _ended(turn: Turn, drain: Drain) -> None:
     turn.record("drain", drain.name, text, lost=len(drain.lost), stop=drain.stop)
     seen = turn.fleet.instances.get(drain.name)
     if seen is not None and seen.retired:
-        turn.forget(drain.name, RETIRED)
+        turn.forget(drain.name, farewell(seen))
         return
-    turn.keep(drain_change(drain, turn.fleet.wall, turn.now))
+    kept = replace(drain, was_cut=drain.phase is Phase.CUT)  # by it the next control tells the two
+    turn.keep(drain_change(kept, turn.fleet.wall, turn.now))
 
 
 def observed(turn: Turn, seen: Seen) -> None:
@@ -224,12 +233,12 @@ def deadlines(fleet: FleetSnapshot, now: float) -> list[float]:
 
 
 def retire(turn: Turn, seen: Seen) -> None:
-    """Take an instance out that the file does not name any more: a drain, never a drop."""
+    """Take an instance out that nobody names any more: a drain, never a drop."""
     retired = replace(seen, retired=True)
     turn.put(retired)
     turn.keep_instance(retired)
     stop = seen.origin is Origin.LAUNCHED
-    drain = begin(turn, retired, turn.fleet.settings.drain.grace_s, stop, False, RETIRED)
+    drain = begin(turn, retired, turn.fleet.settings.drain.grace_s, stop, False, farewell(seen))
     turn.keep(drain_change(drain, turn.fleet.wall, turn.now))
 
 

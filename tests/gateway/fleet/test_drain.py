@@ -32,6 +32,7 @@ FACTS = Facts(
     draining=False,
     active=2,
     gone=False,
+    silent=False,
     child=True,
     kill_after_s=10.0,
 )
@@ -151,6 +152,32 @@ def test_a_dead_instance_ends_its_drain() -> None:
     assert advance(emptied(waiting()), replace(SERVED, gone=True))[0].phase is Phase.DONE
 
 
+def test_of_a_silent_instance_only_its_leases_are_waited_for() -> None:
+    silent = replace(SERVED, silent=True, child=False)
+    assert advance(said_empty(waiting(), 71)[0], silent)[0].phase is Phase.WAITING
+    drain, _ = advance(emptied(waiting()), silent)
+    assert (drain.phase, drain.ended) == (Phase.DONE, 1.0)
+    drain, commands = advance(emptied(waiting(replace(DRAIN, stop=True))), silent)
+    assert (drain.phase, [type(one) for one in commands]) == (Phase.DONE, [CallStop])
+
+
+def test_a_silent_process_of_ours_is_not_over_before_it_has_ended() -> None:
+    silent = replace(SERVED, silent=True)
+    drain, _ = advance(emptied(waiting(replace(DRAIN, stop=True))), silent)
+    assert drain.phase is Phase.STOPPING
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_a_grace_that_passes_without_a_loss_is_no_cut(stop: bool) -> None:
+    late = replace(SERVED, now=30.0, gone=stop)
+    drain, _ = advance(emptied(waiting(replace(DRAIN, stop=stop))), replace(late, active=1))
+    assert drain.phase is Phase.DONE  # the client of its own road is no request of ours
+    drain, _ = advance(waiting(replace(DRAIN, stop=stop)), late)
+    assert drain.phase is Phase.CUTTING
+    drain, _ = advance(said_cut(said_cut(drain, 71, ()), 72, ()), late)
+    assert drain.phase is Phase.DONE
+
+
 def test_a_reclaim_says_no_farewell() -> None:
     drain = replace(waiting(), reclaim=True, stop=True, deadline=1.0)
     drain, _ = advance(drain, SERVED)
@@ -172,6 +199,7 @@ FACT_CHANGES = st.fixed_dictionaries(
         "draining": st.booleans(),
         "active": st.integers(0, 2),
         "gone": st.booleans(),
+        "silent": st.booleans(),
         "child": st.booleans(),
     },
 )
