@@ -180,6 +180,8 @@ def _take_from_supervisor(turn: Turn, event: Event) -> None:
 def _begin(turn: Turn, event: ChildrenSeen) -> None:
     """The first event of every control's life."""
     turn.change(begun=True)
+    for text in turn.fleet.unread:
+        turn.record("gateway", "store", text, warn=True)
     adoption.give_sections(turn)
     workers.begin(turn, event)
     launches.begin(turn, event)

@@ -6,11 +6,12 @@ kept as wall time with the remaining seconds beside: the smaller counts, and nev
 grace, so neither a long pause nor a clock step stretches a drain (appendix D.20).
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from gateway.config import Settings
+from gateway.config import NAME, Settings, is_address
 from gateway.fleet.drain import ENDED, Drain, Phase
 from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.slots import NO_SLOT, Holder, SlotBook, leave
@@ -24,6 +25,7 @@ GENERATIONS: Final = 1000  # reserved at once: one write for many tables
 OF_INSTANCE: Final = "instance:"  # keys of kind `weights`; no model's name has a colon
 
 Document = dict[str, Any]
+T = TypeVar("T")
 
 
 # --- records to documents ------------------------------------------------------------------------
@@ -88,7 +90,8 @@ def counter_change(name: str, value: int) -> Put:
 
 
 def load_change(model: str, version: str, seconds: float) -> Put:
-    return Put("history", f"load:{model}:{version}", {"seconds": seconds})
+    document = {"model": model, "version": version, "seconds": seconds}
+    return Put("history", f"load:{model}:{version}", document)
 
 
 # --- documents to a snapshot ---------------------------------------------------------------------
@@ -107,29 +110,31 @@ def restore(
 
     generation_min: the highest generation that a worker serves. wall: wall clock at loop time 0.
     The first table waits for every instance that may stand in the last one (appendix D.1).
+    A document that cannot be read is left out and named: it must not keep the gateway down.
     """
-    counters = documents.get("counters", {})
-    ceiling = counters.get("generation", {}).get("value", 0)
-    instances = _statics(settings) | _kept(settings, documents.get("instances", {}), now)
-    book = _book(documents.get("slots", {}), layout, segment)
+    reading = _Reading(documents)
+    counters = reading.each("counters", lambda _, document: int(document["value"]))
+    ceiling = counters.get("generation", 0)
+    instances = _statics(settings) | _kept(settings, reading, now)
+    book = _book(reading, layout, segment)
     instances = {name: _with_slot(seen, book, documents) for name, seen in instances.items()}
     living = {seen.slot for seen in instances.values()}
     for slot in book.holders.keys() - living:  # its incarnation ended while nobody looked
         book = leave(book, slot, max(ceiling, generation_min) + 1, now)
-    weights = {
-        key: {name: Override(row["weight"], row["over"]) for name, row in rows.items()}
-        for key, rows in documents.get("weights", {}).items()
-    }
+    weights = reading.each("weights", _overrides)
     launched = {
         f"{model.name}-{version}-{ordinal}"
         for model in settings.model
         for version, count in model.replicas.items()
         for ordinal in range(count)
     }
+    found = reading.each(
+        "drains", lambda name, document: _drain(name, document, instances.get(name), now, wall)
+    )
     drains = {
-        name: _drain(name, document, instances.get(name), now, wall)
-        for name, document in documents.get("drains", {}).items()
-        if name in instances or document["stop"] or name in launched
+        name: drain
+        for name, drain in found.items()
+        if name in instances or drain.stop or name in launched
     }
     for name, drain in drains.items():
         if name in instances:
@@ -149,14 +154,41 @@ def restore(
             for one in rows.values()
         },
         drains=drains,
-        load_s=_loads(documents.get("history", {})),
+        load_s=_loads(reading),
         generation=max(ceiling, generation_min),
         ceiling=max(ceiling, generation_min),
-        revision=counters.get("revision", {}).get("value", 0),
+        revision=counters.get("revision", 0),
         awaited=frozenset(name for name, seen in instances.items() if seen.slot != NO_SLOT),
         tokens=len(drains),
         wall=wall,
+        unread=tuple(reading.unread),
     )
+
+
+class _Reading:
+    """The documents of one start; `unread`: a sentence for each that could not be read."""
+
+    __slots__ = ("_documents", "unread")
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+        self.unread: list[str] = []
+
+    def each(self, kind: str, read: Callable[[str, Document], T]) -> dict[str, T]:
+        """What `read` makes of each document of the kind, by key."""
+        found = {}
+        for key, document in self._documents.get(kind, {}).items():
+            try:
+                found[key] = read(key, document)
+            # Whatever a document of another version, or of a bug, can lead to when it is read.
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
+                text = f"{kind} {key!a} in the store cannot be read: {exc!r}; left out"
+                self.unread.append(text)
+        return found
+
+
+def _overrides(key: str, rows: Document) -> Overrides:
+    return {name: Override(float(row["weight"]), float(row["over"])) for name, row in rows.items()}
 
 
 def _statics(settings: Settings) -> dict[str, Seen]:
@@ -175,53 +207,74 @@ def _statics(settings: Settings) -> dict[str, Seen]:
     }
 
 
-def _kept(settings: Settings, documents: dict[str, Document], now: float) -> dict[str, Seen]:
+def _kept(settings: Settings, reading: _Reading, now: float) -> dict[str, Seen]:
     """Registered, launched, added by API, and retired ones; the file's own words stand above."""
     named = {row.id for row in settings.instance}
-    found = {}
-    for name, document in documents.items():
-        origin = Origin(document["origin"])
-        if name in named:
-            continue
-        leased = origin in {Origin.REGISTERED, Origin.LAUNCHED}
-        found[name] = Seen(
-            name=name,
-            model=document["model"],
-            version=document["version"],
-            origin=origin,
-            http=document["http"],
-            grpc=document["grpc"],
-            weight=document["weight"],
-            limit=document["limit"],
-            token=document["token"],
-            incarnation=document["incarnation"],
-            superseded=tuple(document["superseded"]),
-            retired=document["retired"],
-            began=now,
-            since=now,
-            expires_at=now + settings.registry.ttl_s if leased else inf,
-        )
-    return found
+    expires_at = now + settings.registry.ttl_s
+    found = reading.each(
+        "instances", lambda name, document: _instance(name, document, now, expires_at)
+    )
+    return {name: seen for name, seen in found.items() if name not in named}
 
 
-def _book(documents: dict[str, Document], layout: Layout, segment: int) -> SlotBook:
+def _instance(name: str, document: Document, now: float, expires_at: float) -> Seen:
+    """Raises: ValueError and its like when it could do harm in a table or in a response head."""
+    origin = Origin(document["origin"])
+    for value in (name, document["model"], document["version"]):
+        if not NAME.fullmatch(value):
+            raise ValueError(f"{value!a} is no name")
+    for value in (document["http"], document["grpc"]):
+        if value and not is_address(value):
+            raise ValueError(f"{value!a} is not host:port")
+    if not 0 <= document["weight"] < inf:
+        raise ValueError(f"its weight is {document['weight']}")
+    leased = origin in {Origin.REGISTERED, Origin.LAUNCHED}
+    return Seen(
+        name=name,
+        model=document["model"],
+        version=document["version"],
+        origin=origin,
+        http=document["http"],
+        grpc=document["grpc"],
+        weight=document["weight"],
+        limit=document["limit"],
+        token=document["token"],
+        incarnation=document["incarnation"],
+        superseded=tuple(document["superseded"]),
+        retired=document["retired"],
+        began=now,
+        since=now,
+        expires_at=expires_at if leased else inf,
+    )
+
+
+def _book(reading: _Reading, layout: Layout, segment: int) -> SlotBook:
     """The slots of this segment; those of an earlier one counted in memory that is gone."""
     holders, sections = {}, {}
-    for key, document in documents.items():
-        if document["segment"] != segment:
-            continue
-        if key.startswith("section:"):
-            sections[key.removeprefix("section:")] = document["section"]
-        else:
-            holders[int(key)] = Holder(
-                document["instance"],
-                document["incarnation"],
-                document["model"],
-                document["version"],
-                kept=True,
-            )
+    for key, found in reading.each("slots", lambda key, one: _slot(key, one, segment)).items():
+        if isinstance(found, Holder):
+            holders[int(key)] = found
+        elif found is not None:
+            sections[key.removeprefix("section:")] = found
     last = max(holders, default=NO_SLOT)
     return SlotBook(layout.slots, layout.sections, holders, sections, last)
+
+
+def _slot(key: str, document: Document, segment: int) -> Holder | int | None:
+    """Who holds the slot, or the section's number; None: it is of another segment."""
+    if document["segment"] != segment:
+        return None
+    if key.startswith("section:"):
+        return int(document["section"])
+    int(key)  # Raises: ValueError; any other key is no slot
+    float(document["ready_since"])
+    return Holder(
+        document["instance"],
+        document["incarnation"],
+        document["model"],
+        document["version"],
+        kept=True,
+    )
 
 
 def _with_slot(seen: Seen, book: SlotBook, documents: Documents) -> Seen:
@@ -258,10 +311,9 @@ def _drain(name: str, document: Document, seen: Seen | None, now: float, wall: f
     )
 
 
-def _loads(documents: dict[str, Document]) -> dict[tuple[str, str], float]:
-    found = {}
-    for key, document in documents.items():
-        if key.startswith("load:"):
-            _, model, version = key.split(":")
-            found[model, version] = document["seconds"]
-    return found
+def _loads(reading: _Reading) -> dict[tuple[str, str], float]:
+    """From the bodies: a key cannot be taken apart, whatever its names are made of."""
+    found = reading.each(
+        "history", lambda key, one: (one["model"], one["version"], float(one["seconds"]))
+    )
+    return {(model, version): seconds for model, version, seconds in found.values()}

@@ -116,6 +116,7 @@ class FleetSnapshot:
     noted_at: float = -inf  # standings sent last
     armed: float = inf  # when the next tick comes
     wall: float = 0.0  # wall clock at loop time 0: for what people read
+    unread: tuple[str, ...] = ()  # documents that this life began without, a sentence each
 
     def model(self, name: str) -> Model | None:
         return next((model for model in self.settings.model if model.name == name), None)

@@ -1,8 +1,10 @@
+import pytest
+
 from gateway.config import parse
 from gateway.control import AddInstance, DrainInstance, SetInstanceWeight, SetWeights
 from gateway.fleet.commands import Command, Write
 from gateway.fleet.drain import Phase
-from gateway.fleet.durable import GENERATIONS
+from gateway.fleet.durable import GENERATIONS, load_change
 from gateway.fleet.durable import restore as read_back
 from gateway.fleet.events import Asked, ChildrenSeen, PollFailed, WorkerLinked
 from gateway.fleet.snapshot import FleetSnapshot
@@ -17,6 +19,7 @@ from tests.gateway.fleet.builders import (
     only,
     play,
     targets,
+    texts,
 )
 
 
@@ -75,6 +78,59 @@ def test_intent_survives() -> None:
     assert after.instances["n"].grpc == "127.0.0.1:2003"
     assert after.revision == before.revision == 4
     assert after.book.sections == before.book.sections
+
+
+def test_a_load_is_remembered_whatever_its_names_are_made_of() -> None:
+    for model, version in (("m", "1"), ("m", "1:2"), ("m:1", "2")):
+        change = load_change(model, version, 3.5)
+        after = again({"history": {change.key: change.document}})
+        assert after.load_s == {(model, version): 3.5}
+
+
+GOOD = {
+    "model": "m",
+    "version": "1",
+    "origin": "registered",
+    "http": "127.0.0.1:1",
+    "grpc": "127.0.0.1:2",
+    "weight": 1.0,
+    "limit": 0,
+    "token": "",
+    "incarnation": "n1",
+    "superseded": [],
+    "retired": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "document"),
+    [
+        ("history", "load:m:1", {"seconds": 3.0}),
+        ("counters", "revision", {}),
+        ("weights", "m", {"1": {"weight": "heavy", "over": 1.0}}),
+        ("drains", "b", {"stop": False}),
+        ("slots", "seven", {"segment": 1, "ready_since": 0.0}),
+        ("slots", "7", {}),
+        ("instances", "n", {}),
+        ("instances", "n", {**GOOD, "origin": "elsewhere"}),
+        ("instances", "n", {**GOOD, "http": "127.0.0.1:abc"}),
+        ("instances", "n", {**GOOD, "version": "1\r\nx: y"}),
+        ("instances", "n", {**GOOD, "weight": float("inf")}),
+        ("instances", "n n", GOOD),
+    ],
+)
+def test_a_document_that_cannot_be_read_is_left_out_and_told_and_the_rest_stands(
+    kind: str, key: str, document: dict[str, object]
+) -> None:
+    _, documents = lived()
+    documents["instances"] = {"r": GOOD}
+    documents.setdefault(kind, {})[key] = document
+    fleet = again(documents)
+    assert {"a", "b", "r"} == set(fleet.instances)
+    (told,) = fleet.unread
+    assert key in told
+    _, commands = play(fleet, ChildrenSeen({}, 1, frozenset(), 20.0))
+    assert told in texts(commands)
 
 
 def test_generations_only_grow_over_a_crash() -> None:
