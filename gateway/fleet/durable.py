@@ -122,12 +122,7 @@ def restore(
     for slot in book.holders.keys() - living:  # its incarnation ended while nobody looked
         book = leave(book, slot, max(ceiling, generation_min) + 1, now)
     weights = reading.each("weights", _overrides)
-    launched = {
-        f"{model.name}-{version}-{ordinal}"
-        for model in settings.model
-        for version, count in model.replicas.items()
-        for ordinal in range(count)
-    }
+    launched = _launched(settings)
     found = reading.each(
         "drains", lambda name, document: _drain(name, document, instances.get(name), now, wall)
     )
@@ -189,6 +184,16 @@ class _Reading:
 
 def _overrides(key: str, rows: Document) -> Overrides:
     return {name: Override(float(row["weight"]), float(row["over"])) for name, row in rows.items()}
+
+
+def _launched(settings: Settings) -> set[str]:
+    """Names of the instances that the launcher is to run."""
+    return {
+        f"{model.name}-{version}-{ordinal}"
+        for model in settings.model
+        for version, count in model.replicas.items()
+        for ordinal in range(count)
+    }
 
 
 def _statics(settings: Settings) -> dict[str, Seen]:
