@@ -65,7 +65,7 @@ class Enrolment(lifecycle_pb2_grpc.RegistryServicer):
         async with asyncio.timeout(ANSWER_S):
             said: RegisterAnswer = await answer
         if said.refusal:
-            await context.abort(grpc.StatusCode.ALREADY_EXISTS, said.refusal)
+            await context.abort(grpc.StatusCode[said.code], said.refusal)
         return lifecycle_pb2.RegisterReply(ttl_s=said.ttl_s, interval_s=said.interval_s)
 
     async def Heartbeat(  # noqa: N802

@@ -153,11 +153,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class RegisterAnswer:
-    """Of the Registry to Register. `refusal`: why not (ALREADY_EXISTS); "" when it was taken."""
+    """Of the Registry to Register. `refusal`: why not; "" when it was taken."""
 
     refusal: str
     ttl_s: float = 0.0
     interval_s: float = 0.0
+    code: str = "ALREADY_EXISTS"  # of a refusal: ALREADY_EXISTS | NOT_FOUND | RESOURCE_EXHAUSTED
 
 
 @dataclass(frozen=True, slots=True)

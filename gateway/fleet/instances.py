@@ -31,10 +31,12 @@ from gateway.fleet.events import (
 )
 from gateway.fleet.health import answered, dial_failed, heard, lease_ended, unanswered, weigh
 from gateway.fleet.registry import (
+    INSTANCES_MAX,
     STATIC,
     Origin,
     Seen,
     admits,
+    illegal,
     observe,
     registered,
 )
@@ -58,9 +60,14 @@ def observed(turn: Turn, event: Observed) -> None:
     seen = turn.fleet.instances.get(event.name)
     if seen is None or (event.grpc and event.grpc != seen.grpc):
         return  # forgotten, or moved, while the answer was under way
-    status = event.status
+    status, reason = event.status, ""
     if seen.origin not in STATIC and status.instance_id != seen.name:
         reason = f"{status.instance_id} answers at its address"
+    elif event.source is Source.POLL:  # an instance that makes no sense must not stay routed
+        reason = illegal(seen, status)
+        if reason and not seen.opinion.failures:  # told once, not with every poll
+            turn.record("instance", seen.name, reason, warn=True)
+    if reason:
         failed = PollFailed(
             seen.name, event.grpc, reason, False, event.received_bytes, event.held, event.now
         )
@@ -81,8 +88,8 @@ def _take(
     """Take a reading in; False when it is ignored."""
     after = observe(seen, status, host, turn.now)
     if isinstance(after, str):
-        if after.startswith("STOPPED"):
-            turn.record("instance", seen.name, f"{seen.name}: {after}", warn=True)
+        if illegal(seen, status):
+            turn.record("instance", seen.name, after, warn=True)
         return False
     rules = turn.fleet.health_rules()
     opinion = after.opinion
@@ -273,20 +280,46 @@ def registration(turn: Turn, event: Registered) -> None:
     seen = turn.fleet.instances.get(status.instance_id)
     refusal = admits(seen, status, event.token)
     if refusal:
-        turn.order(Answer(event.ticket, RegisterAnswer(refusal)))
-        turn.record("instance", status.instance_id, f"registration refused: {refusal}", warn=True)
+        _refuse(turn, event, RegisterAnswer(refusal))
         return
-    before = seen
+    if seen is None or seen.origin is Origin.REGISTERED:
+        unknown = _unknown(turn.fleet, status)
+        if unknown:
+            _refuse(turn, event, RegisterAnswer(unknown, code="NOT_FOUND"))
+            return
+    if seen is None and len(turn.fleet.instances) >= INSTANCES_MAX:
+        full = f"there are {INSTANCES_MAX} instances already: no more than that are kept"
+        _refuse(turn, event, RegisterAnswer(full, code="RESOURCE_EXHAUSTED"))
+        return
     after = registered(seen, status, event.weight, event.limit)
-    turn.put(after)
     if _take(turn, after, status, "", Source.BEAT, after.opinion.received_bytes, 0):
-        if before is None or before.incarnation != status.incarnation:
+        if seen is None or seen.incarnation != status.incarnation:
             text = f"{status.instance_id} registered at {status.grpc}"
             turn.record("instance", status.instance_id, text, incarnation=status.incarnation)
         turn.keep_instance(turn.fleet.instances[status.instance_id])
         turn.order(PollNow(status.instance_id))
+    elif status.grpc != after.grpc:  # an old reading from where we have not heard of it yet
+        _refuse(turn, event, RegisterAnswer(f"what {after.name} says is older than what is known"))
+        return
     rules = turn.fleet.settings.registry
     turn.order(Answer(event.ticket, RegisterAnswer("", rules.ttl_s, rules.beat_s)))
+
+
+def _refuse(turn: Turn, event: Registered, answer: RegisterAnswer) -> None:
+    turn.order(Answer(event.ticket, answer))
+    text = f"registration refused: {answer.refusal}"
+    turn.record("instance", event.status.instance_id, text, warn=True)
+
+
+def _unknown(fleet: FleetSnapshot, status: Status) -> str:
+    """Why nothing can be routed to it: what may register is bounded by the config."""
+    model = fleet.model(status.model)
+    if model is None:
+        return f"config.toml names no model {status.model}"
+    statics = {row.version for row in fleet.settings.instance if row.model == model.name}
+    if status.version in statics | fleet.weights(model.name).keys() | model.replicas.keys():
+        return ""
+    return f"config.toml gives {model.name} no version {status.version}: a weight of 0 is enough"
 
 
 def beaten(turn: Turn, event: Beaten) -> None:
@@ -294,6 +327,8 @@ def beaten(turn: Turn, event: Beaten) -> None:
     seen = turn.fleet.instances.get(status.instance_id)
     interval_s = turn.fleet.settings.registry.beat_s
     known = seen is not None and status.incarnation == seen.incarnation
+    if seen is not None and seen.origin not in STATIC:
+        known = known and status.grpc == seen.grpc  # a beat moves nobody: that is for Register
     if seen is None or not known:
         superseded = seen is not None and status.incarnation in seen.superseded
         turn.order(Count("heartbeats", "ignored" if superseded else "unknown"))

@@ -18,8 +18,9 @@ from gateway.fleet.health import UNSEEN, Opinion
 from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.status import Status
 from gateway.records import Health, Intent
-from sluicegate.v1.states import State
+from sluicegate.v1.states import TRANSITIONS, State
 
+INSTANCES_MAX: Final = 1000  # as many as one gateway is measured with; a flood ends there
 SUPERSEDED_MAX: Final = 32  # an id that restarts every minute is remembered for half an hour
 
 
@@ -143,8 +144,9 @@ def observe(seen: Seen, status: Status, host: str, now: float) -> Seen | str:
     elif seen.status is not None:
         if status.sequence < seen.status.sequence:
             return f"sequence {status.sequence} is older than {seen.status.sequence}"
-        if seen.state is State.STOPPED and status.state is not State.STOPPED:
-            return f"STOPPED to {status.state.name} is not legal in one incarnation"
+        why = illegal(seen, status)
+        if why:
+            return why
     given = seen.origin in STATIC  # by the file: what it says of its own addresses is not asked
     http = seen.http if given else status.http or seen.http
     moved = seen.state is not status.state
@@ -158,6 +160,24 @@ def observe(seen: Seen, status: Status, host: str, now: float) -> Seen | str:
         since=now if moved else seen.since,
         ready_since=now if ready and not seen.ready_since else seen.ready_since,
     )
+
+
+def illegal(seen: Seen, status: Status) -> str:
+    """Why no instance can have moved so within one incarnation; "" when it can.
+
+    Every move makes the sequence grow. So a reading whose sequence is n higher may be n moves away,
+    of which we saw the last only; and one that is a single step ahead must be a single move.
+    """
+    old = seen.status
+    if old is None or status.incarnation != seen.incarnation or status.sequence < old.sequence:
+        return ""
+    moves = min(max(status.sequence - old.sequence, 1), len(State))  # no path needs more
+    reached = {old.state}
+    for _ in range(moves):
+        reached |= {state for one in reached for state in TRANSITIONS[one]}
+    if status.state in reached:
+        return ""
+    return f"{seen.name}: {old.state.name} to {status.state.name} is not legal in one incarnation"
 
 
 def renewed(seen: Seen, incarnation: str, now: float) -> Seen:
@@ -199,24 +219,27 @@ def admits(seen: Seen | None, status: Status, token: str) -> str:
     if seen.origin is Origin.LAUNCHED:
         if hmac.compare_digest(hashed(token), seen.token) and token:
             return ""
-        if status.incarnation == seen.incarnation:
+        if status.incarnation == seen.incarnation and status.grpc == seen.grpc:
             return ""
         return f"{name} belongs to an instance that this gateway starts itself"
-    if status.incarnation == seen.incarnation or status.grpc == seen.grpc or not seen.live:
+    # An incarnation is no secret: who knows it is its owner only at the owner's address.
+    if status.grpc == seen.grpc or not seen.live:
         return ""
     return f"{name} is taken by a live instance at {seen.grpc}: wait until that one is lost"
 
 
 def registered(seen: Seen | None, status: Status, weight: float, limit: int) -> Seen:
-    """The record under which a registration is kept; what it says is observed afterwards."""
+    """The record under which a registration is kept, once what it says has been observed: its
+    addresses are part of the reading, and move only when that is accepted.
+    """
     if seen is None:
         seen = Seen(status.instance_id, status.model, status.version, Origin.REGISTERED)
     if seen.origin is Origin.REGISTERED:
-        seen = replace(
+        return replace(
             seen,
             model=status.model,
             version=status.version,
             weight=weight or 1.0,
             limit=limit,
         )
-    return seen if seen.origin in STATIC else replace(seen, http=status.http, grpc=status.grpc)
+    return seen

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from gateway.control import DrainInstance
 from gateway.fleet.commands import (
     Answer,
     BeatAnswer,
+    Command,
     Follow,
     PollNow,
     RegisterAnswer,
@@ -26,7 +29,7 @@ from gateway.fleet.events import (
     WriteFailed,
 )
 from gateway.fleet.instances import FORGET_S
-from gateway.fleet.registry import Origin
+from gateway.fleet.registry import INSTANCES_MAX, Origin
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.records import Health, Intent
 from sluicegate.v1.states import Phase, State
@@ -182,6 +185,76 @@ def test_the_name_of_a_live_instance_elsewhere_is_taken() -> None:
     assert fleet.instances["r"].incarnation == "r1"
 
 
+def refused(commands: list[Command]) -> RegisterAnswer:
+    (answer,) = only(Answer, commands)
+    assert isinstance(answer.value, RegisterAnswer)
+    assert answer.value.refusal
+    assert any(answer.value.refusal in text for text in texts(commands))
+    return answer.value
+
+
+def test_the_incarnation_of_a_live_instance_gives_nobody_its_name_or_its_requests() -> None:
+    before = registered()
+    away = {"grpc": "127.0.0.1:9", "http": "127.0.0.1:8", "sequence": 99}
+    fleet, commands = play(before, register(2.0, **away))
+    assert refused(commands).code == "ALREADY_EXISTS"
+    assert fleet.instances == before.instances
+    fleet, order = beat(fleet, 2.0, **away)
+    assert order == "REGISTER"
+    assert fleet.instances == before.instances
+
+
+def test_addresses_move_only_with_a_reading_that_is_accepted() -> None:
+    fleet, _ = play(registered(), _answer("r", 2.0, sequence=9))
+    fleet, _ = play(fleet, Ticked(fleet.instances["r"].expires_at))
+    before = fleet.instances["r"]
+    away = {"grpc": "127.0.0.1:9", "http": "127.0.0.1:8"}
+    fleet, commands = play(fleet, register(50.0, sequence=1, **away))
+    assert refused(commands).code == "ALREADY_EXISTS"
+    assert fleet.instances["r"] == before
+    fleet, _ = play(fleet, register(50.0, sequence=10, **away))
+    assert fleet.instances["r"].grpc == "127.0.0.1:9"
+
+
+@pytest.mark.parametrize(("key", "text"), [("model", "no model x"), ("version", "no version x")])
+def test_what_the_config_does_not_know_cannot_register(key: str, text: str) -> None:
+    fleet, commands = play(begun(), register(1.0, **{key: "x"}))
+    assert refused(commands).code == "NOT_FOUND"
+    assert text in refused(commands).refusal
+    assert "r" not in fleet.instances
+    fleet, commands = play(registered(), register(2.0, incarnation="r2", **{key: "x"}))
+    assert refused(commands).code == "NOT_FOUND"
+    assert fleet.instances["r"].incarnation == "r1"
+
+
+def test_a_flood_of_names_ends_at_the_cap_and_those_that_are_known_may_still_register() -> None:
+    fleet = registered()
+    one = fleet.instances["r"]
+    many = {f"r{i}": replace(one, name=f"r{i}") for i in range(INSTANCES_MAX)}
+    fleet = replace(fleet, instances={"r": one} | dict(list(many.items())[1:]))
+    fleet, commands = play(fleet, register(2.0, instance_id="s"), keep=False)
+    assert refused(commands).code == "RESOURCE_EXHAUSTED"
+    assert len(fleet.instances) == INSTANCES_MAX
+    _, commands = play(fleet, register(2.0), keep=False)
+    assert only(Answer, commands)[0].value == RegisterAnswer("", 30.0, 10.0)
+
+
+def test_an_illegal_move_is_ignored_told_once_and_takes_the_instance_off() -> None:
+    fleet, _ = play(both_ready(), observed("a", now=2.0, sequence=5))
+    move = "a: READY to INITIALIZING is not legal in one incarnation"
+    for source in (Source.WATCH, Source.REPLY, Source.POLL):
+        wrong = observed("a", State.INITIALIZING, now=3.0, sequence=6, source=source)
+        fleet, commands = play(fleet, wrong)
+        assert texts(commands) == [move]
+        assert fleet.instances["a"].state is State.READY
+    wrong = observed("a", State.INITIALIZING, now=4.0, sequence=6)
+    fleet, commands = play(fleet, wrong)
+    assert move not in texts(commands)
+    fleet, _ = play(fleet, wrong)
+    assert targets(fleet) == ["b"]
+    assert fleet.instances["a"].opinion.reason.endswith(move)
+
+
 def beat(fleet: FleetSnapshot, now: float, **fields: object) -> tuple[FleetSnapshot, str]:
     fleet, commands = play(fleet, Beaten(6, status("r", **fields), 0, 0, now))  # type: ignore[arg-type]
     (answer,) = only(Answer, commands)
@@ -237,10 +310,10 @@ def test_a_farewell_of_an_old_incarnation_changes_nothing() -> None:
 def test_the_same_address_twice_is_one_instance() -> None:
     fleet = registered()
     fleet, _ = play(fleet, register(2.0), register(3.0), _answer("r", 3.5))
-    again = register(4.0, incarnation="r2", version="2")
+    again = register(4.0, incarnation="r2")
     fleet, _ = play(fleet, again)
     assert [name for name in fleet.instances if name == "r"] == ["r"]
-    assert (fleet.instances["r"].version, fleet.instances["r"].incarnation) == ("2", "r2")
+    assert fleet.instances["r"].incarnation == "r2"
     assert targets(fleet).count("r") == 0  # polled first
 
 

@@ -18,7 +18,7 @@ from gateway.fleet.registry import (
     registered,
 )
 from gateway.records import Health, Intent
-from sluicegate.v1.states import State
+from sluicegate.v1.states import TRANSITIONS, State
 from tests.gateway.fleet.builders import status
 
 RULES = Rules(3, 2, 30.0, 600.0, 4.0)
@@ -71,6 +71,29 @@ def test_nothing_leaves_stopped_in_one_incarnation() -> None:
     assert "not legal" in str(observe(stopped, status("a", sequence=9), "", 2.0))
 
 
+@pytest.mark.parametrize("old", State)
+@pytest.mark.parametrize("new", State)
+def test_one_step_of_the_sequence_is_one_legal_move(old: State, new: State) -> None:
+    before = seen(status=status("a", old, sequence=5))
+    after = observe(before, status("a", new, sequence=6), "", 2.0)
+    if new is old or new in TRANSITIONS[old]:
+        assert isinstance(after, Seen)
+    else:
+        assert after == f"a: {old.name} to {new.name} is not legal in one incarnation"
+
+
+@given(st.lists(st.sampled_from(State), max_size=9), st.sampled_from(State))
+def test_a_legal_life_of_which_we_see_the_ends_only_is_believed(
+    wishes: list[State], first: State
+) -> None:
+    state, sequence = first, 1
+    for wish in wishes:
+        if wish in TRANSITIONS[state]:
+            state, sequence = wish, sequence + 1
+    before = seen(status=status("a", first, sequence=1))
+    assert isinstance(observe(before, status("a", state, sequence=sequence), "", 2.0), Seen)
+
+
 def test_a_static_instance_keeps_the_address_of_the_file() -> None:
     static = replace(EMPTY, origin=Origin.CONFIG, http="127.0.0.1:1", grpc="127.0.0.1:2")
     found = observe(static, status("a"), "", 1.0)
@@ -98,6 +121,7 @@ def test_a_superseded_incarnation_never_comes_back(readings: list[tuple[int, int
 
 LOST = replace(UNSEEN, health=Health.LOST)
 AWAY = status("a", incarnation="a2", grpc="127.0.0.1:9", http="127.0.0.1:8")
+ELSEWHERE = status("a", grpc="127.0.0.1:9")
 BACK = status("a", incarnation="a2")
 STATIC = {"origin": Origin.CONFIG, "grpc": "127.0.0.1:2"}
 OURS = {"origin": Origin.LAUNCHED, "token": hashed("secret")}
@@ -120,6 +144,10 @@ OURS = {"origin": Origin.LAUNCHED, "token": hashed("secret")}
         (seen(**OURS), AWAY, "", False),
         (seen(origin=Origin.LAUNCHED), AWAY, "", False),
         (seen(**OURS), status("a"), "", True),
+        (seen(), ELSEWHERE, "", False),
+        (seen(opinion=LOST), ELSEWHERE, "", True),
+        (seen(**OURS), ELSEWHERE, "", False),
+        (seen(**OURS), ELSEWHERE, "secret", True),
     ],
     ids=[
         "unknown",
@@ -136,6 +164,10 @@ OURS = {"origin": Origin.LAUNCHED, "token": hashed("secret")}
         "launched, with none",
         "launched, before a token was made",
         "launched, known already",
+        "its incarnation, elsewhere",
+        "its incarnation, elsewhere, after it was lost",
+        "launched, its incarnation, elsewhere",
+        "launched, its incarnation, elsewhere, with its token",
     ],
 )
 def test_who_may_register_under_a_name(
@@ -144,9 +176,12 @@ def test_who_may_register_under_a_name(
     assert (admits(known, status_, token) == "") is taken  # type: ignore[arg-type]
 
 
-def test_a_registration_names_its_weight_limit_and_addresses() -> None:
+def test_a_registration_names_its_weight_and_limit_and_its_reading_the_addresses() -> None:
     one = registered(None, AWAY, 0.0, 9)
-    assert (one.weight, one.limit, one.grpc, one.origin) == (1.0, 9, AWAY.grpc, Origin.REGISTERED)
+    assert (one.weight, one.limit, one.grpc, one.origin) == (1.0, 9, "", Origin.REGISTERED)
+    found = observe(one, AWAY, "", 1.0)
+    assert isinstance(found, Seen)
+    assert (found.http, found.grpc) == (AWAY.http, AWAY.grpc)
 
 
 @pytest.mark.parametrize(
