@@ -182,6 +182,8 @@ def leases(
     context.obj = terminal
     if context.invoked_subcommand is not None:
         return
+    if instance is not None:
+        terminal.client.read.instance(instance)  # refused when there is none: no empty list
     if terminal.as_json:
         given = {"instance": instance, "model": model}
         query = urlencode({key: value for key, value in given.items() if value is not None})

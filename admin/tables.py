@@ -6,6 +6,7 @@ what is read here can be typed there.
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -151,12 +152,25 @@ def instance(document: dict[str, Any]) -> Table:
     for key, value in document.items():
         if isinstance(value, dict):
             for inner, one in value.items():
-                said = amount(one) if inner.endswith("_bytes") else one
-                table.add_row(f"{key}.{inner}", str(said))
+                said = amount(one) if inner.endswith("_bytes") else _said(one)
+                table.add_row(f"{key}.{inner}", said)
         else:
-            said = _word(value) if key in {"state", "intent", "health"} else _said(value)
-            table.add_row(key, said)
+            table.add_row(key, _field(key, value))
     return table
+
+
+def _field(key: str, value: Any) -> Text | str:
+    """One field of an instance, as a person reads it; exact numbers are in --json."""
+    if key in {"state", "intent", "health"}:
+        return _word(value)
+    if key == "since":
+        return moment(value)
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else _said(value)
+
+
+def moment(at: float) -> str:
+    """A time as a person's clock says it, in ISO 8601, to the second."""
+    return datetime.fromtimestamp(at).astimezone().isoformat(timespec="seconds")
 
 
 def _said(value: Any) -> str:

@@ -2,7 +2,9 @@
 
 Floor 3, I/O.
 Said with --admin, or read from the config file beside which the operator stands: only the two keys
-that matter, so that a file with a mistake elsewhere does not keep anybody from looking.
+that matter, so that a file with a mistake elsewhere does not keep anybody from looking. A run
+folder is named from where `sluicegate serve` was started. Nobody here knows where that was: it is
+looked for from where the operator stands, then from beside the file.
 """
 
 import tomllib
@@ -46,7 +48,8 @@ def find(config_path: Path, required: bool) -> str:
         raise Unclear(f"{config_path} cannot be read ({exc}): {ASK_FOR_IT}") from None
     address = _key(document, "admin", "listen", DEFAULT)
     if address.endswith(":0"):  # any free port: the running gateway has written down which
-        address = _written_down(config_path.parent / _key(document, "gateway", "run_dir", RUN_DIR))
+        run_dir = _key(document, "gateway", "run_dir", RUN_DIR)
+        address = _written_down([Path.cwd() / run_dir, config_path.absolute().parent / run_dir])
     return check_address(address)
 
 
@@ -58,9 +61,12 @@ def _key(document: dict[str, Any], table: str, key: str, default: str) -> str:
     return value
 
 
-def _written_down(run_dir: Path) -> str:
-    path = run_dir / "gateway.json"
-    try:
-        return str(orjson.loads(path.read_bytes())["admin"])
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
-        raise Unclear(f"{path} names no running gateway: {ASK_FOR_IT}") from None
+def _written_down(run_dirs: list[Path]) -> str:
+    """What the first of them says that says anything."""
+    for run_dir in run_dirs:
+        try:
+            return str(orjson.loads((run_dir / "gateway.json").read_bytes())["admin"])
+        except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+            continue
+    looked = " nor ".join(dict.fromkeys(str(one / "gateway.json") for one in run_dirs))
+    raise Unclear(f"{looked} names no running gateway: {ASK_FOR_IT}")

@@ -179,6 +179,13 @@ def test_leases_are_filtered_and_cancelled(run: Run, served: Served) -> None:
     assert served.control.asked == [Asked(CancelLease("00000000000000ff"), True, False, None)]
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_leases_of_an_instance_that_is_not_there_are_refused(run: Run, form: list[str]) -> None:
+    result = run("leases", "--instance", "nobody", *form)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == run("instances", "nobody").stderr
+
+
 def test_events_end_with_what_is_remembered(run: Run) -> None:
     clock = datetime.fromtimestamp(EVENTS[0].at).strftime("%H:%M:%S")
     lines = run("events").output.splitlines()

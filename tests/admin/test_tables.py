@@ -1,4 +1,5 @@
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from rich.console import Console, RenderableType
@@ -103,6 +104,16 @@ def test_one_instance_shows_every_field() -> None:
     assert rows["ready_in_s"].strip() == "-"
     assert rows["routable"].strip() == "true"
     assert set(views.instance(INSTANCE)) - {"device"} <= set(rows)
+
+
+def test_one_instance_shows_times_by_the_clock_and_numbers_that_can_be_read() -> None:
+    rough = replace(INSTANCE, since=1_700_000_000.04, load_ms=319.99999, tokens_per_s=0.333333)
+    text = _text(tables.instance(views.instance(rough)))
+    rows = dict(line.split(maxsplit=1) for line in text.splitlines())
+    since = datetime.fromisoformat(rows["since"].strip())
+    assert since == datetime.fromtimestamp(1_700_000_000, UTC)
+    shown = [rows[key].strip() for key in ("load_ms", "tokens_per_s", "limit")]
+    assert shown == ["320", "0.33", "4"]
 
 
 def test_leases_and_lost_requests_name_the_request() -> None:

@@ -49,6 +49,26 @@ def test_a_port_that_was_chosen_at_the_start_is_written_down(tmp_path: Path) -> 
     assert find(path, required=True) == "127.0.0.1:5555"
 
 
+def test_the_run_folder_is_looked_for_where_one_stands_and_then_beside_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside, here = tmp_path / "etc", tmp_path / "here"
+    for folder, port in ((beside, 1), (here, 2)):
+        (folder / "run").mkdir(parents=True)
+        (folder / "run" / "gateway.json").write_text(f'{{"admin": "127.0.0.1:{port}"}}')
+    path = beside / "config.toml"
+    path.write_text('[admin]\nlisten = "127.0.0.1:0"\n[gateway]\nrun_dir = "run"\n')
+    monkeypatch.chdir(here)
+    assert find(path, required=True) == "127.0.0.1:2"
+    (here / "run" / "gateway.json").unlink()
+    assert find(path, required=True) == "127.0.0.1:1"
+    (beside / "run" / "gateway.json").unlink()
+    with pytest.raises(Unclear) as unclear:
+        find(path, required=True)
+    assert str(here / "run") in str(unclear.value)
+    assert str(beside / "run") in str(unclear.value)
+
+
 @pytest.mark.parametrize(
     "text", ["[admin", "[admin]\nlisten = 5\n", '[admin]\nlisten = "nowhere"\n', "\xff"]
 )
