@@ -28,7 +28,7 @@ from gateway.fleet import drains
 from gateway.fleet.commands import Tell
 from gateway.fleet.drain import ENDED, Drain, Phase
 from gateway.fleet.durable import OF_INSTANCE, drain_change, instance_document, overrides_change
-from gateway.fleet.registry import STATIC, Origin, Seen
+from gateway.fleet.registry import INSTANCES_MAX, STATIC, Origin, Seen
 from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot, Stage, overrides_with
 from gateway.fleet.turn import Turn
@@ -60,10 +60,7 @@ def plan(fleet: FleetSnapshot, ask: Ask, now: float) -> Plan:
         case SetWeights(model, weights):
             return _plan_weights(fleet, model, weights)
         case ResetWeights(model):
-            _model(fleet, model)
-            if not fleet.overrides.get(model):
-                return Plan(NOTHING, (f"weights of {model} are those of the file already",))
-            return Plan((Remove("weights", model),), (f"weights of {model}: back to the file",))
+            return _plan_reset(fleet, model)
         case SetInstanceWeight(name, weight):
             return _plan_instance_weight(fleet, name, weight)
         case DrainInstance(name, grace_s, stop, force):
@@ -163,7 +160,17 @@ def _plan_weights(fleet: FleetSnapshot, model: str, weights: dict[str, float]) -
         f"weight of {model} version {version}: {old[version]:g} to {chosen[version].weight:g}"
         for version in moved
     )
-    return Plan((overrides_change(model, chosen),), sentences)
+    after = replace(fleet, overrides={**fleet.overrides, model: chosen})
+    return Plan((overrides_change(model, chosen),), (*sentences, *_darkened(fleet, after, model)))
+
+
+def _plan_reset(fleet: FleetSnapshot, model: str) -> Plan:
+    _model(fleet, model)
+    if not fleet.overrides.get(model):
+        return Plan(NOTHING, (f"weights of {model} are those of the file already",))
+    after = replace(fleet, overrides={**fleet.overrides, model: NO_OVERRIDES})
+    sentence = f"weights of {model}: back to the file"
+    return Plan((Remove("weights", model),), (sentence, *_darkened(fleet, after, model)))
 
 
 def _plan_instance_weight(fleet: FleetSnapshot, name: str, weight: float) -> Plan:
@@ -172,8 +179,26 @@ def _plan_instance_weight(fleet: FleetSnapshot, name: str, weight: float) -> Pla
     before = fleet.weight_of(seen)
     if before == weight:
         return Plan(NOTHING, (f"weight of {name} is {weight:g} already",))
-    change = overrides_change(f"{OF_INSTANCE}{name}", {name: Override(weight, seen.weight)})
-    return Plan((change,), (f"weight of {name}: {before:g} to {weight:g}",))
+    over = Override(weight, seen.weight)
+    change = overrides_change(f"{OF_INSTANCE}{name}", {name: over})
+    chosen = overrides_with(fleet.instance_overrides, name, over)
+    dark = _darkened(fleet, replace(fleet, instance_overrides=chosen), seen.model)
+    return Plan((change,), (f"weight of {name}: {before:g} to {weight:g}", *dark))
+
+
+def _darkened(before: FleetSnapshot, after: FleetSnapshot, model: str) -> tuple[str, ...]:
+    """A warning, when the change takes the model its last routable instance.
+
+    A drain is refused then. Weights are not: all of them 0 is how a model is switched off.
+    """
+    if not _routable(before, model) or _routable(after, model):
+        return ()
+    return (f"no instance of {model} is routable any more: requests get 503",)
+
+
+def _routable(fleet: FleetSnapshot, model: str) -> set[str]:
+    every = (seen for seen in fleet.instances.values() if seen.model == model)
+    return {seen.name for seen in every if fleet.routable(seen)}
 
 
 # --- drains --------------------------------------------------------------------------------------
@@ -200,12 +225,7 @@ def _plan_drain(
         more = (stop and not running.stop) or (reclaim and not running.reclaim)
         if not more:
             return Plan(NOTHING, (f"{name} is drained already: {running.phase.value}",))
-    alone = fleet.routable(seen) and not any(
-        fleet.routable(other)
-        for other in fleet.instances.values()
-        if other.model == seen.model and other.name != name
-    )
-    if alone and not force:
+    if _routable(fleet, seen.model) == {name} and not force:
         text = f"{name} is the last routable instance of {seen.model}: --force if that is meant"
         raise Denied("last_routable", text)
     begun = running is not None and running.phase not in ENDED
@@ -243,6 +263,8 @@ def _plan_add(fleet: FleetSnapshot, ask: AddInstance) -> Plan:
             return Plan(NOTHING, (f"{ask.id} is there already",))
         raise Denied("conflict", f"{ask.id} is taken by an instance of origin {old.origin.value}")
     _model(fleet, ask.model)
+    if len(fleet.instances) >= INSTANCES_MAX:
+        raise Denied("conflict", f"there are {INSTANCES_MAX} instances already: remove one first")
     problems = _malformed(ask)
     if problems:
         raise Denied("invalid", "; ".join(map(str, problems)), problems)
@@ -276,8 +298,11 @@ def _plan_remove(fleet: FleetSnapshot, name: str, now: float) -> Plan:
     if seen.retired:
         return Plan(NOTHING, (f"{name} is being removed already",))
     grace_s = fleet.settings.drain.grace_s
+    if _routable(fleet, seen.model) == {name}:
+        text = f"{name} is the last routable instance of {seen.model}: drain it with force first"
+        raise Denied("last_routable", f"{text} if that is meant")
     retired = replace(seen, retired=True)
-    draft = Drain(name, NO_SLOT, 0, now, now + grace_s, reason=drains.RETIRED)
+    draft = Drain(name, NO_SLOT, 0, now, now + grace_s, reason=drains.farewell(seen))
     changes = (
         Put("instances", name, instance_document(retired)),
         drain_change(draft, fleet.wall, now),

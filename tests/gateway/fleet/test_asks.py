@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from gateway.control import (
@@ -17,11 +19,21 @@ from gateway.control import (
 from gateway.fleet.asks import plan
 from gateway.fleet.commands import Answer, CallResume, Command, Tell, Write
 from gateway.fleet.events import Asked, StopAsked
+from gateway.fleet.registry import Origin
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.messages import Cut
 from gateway.records import Intent
 from gateway.store.base import Put, Remove
-from tests.gateway.fleet.builders import LAUNCHED, begun, both_ready, observed, only, play, targets
+from tests.gateway.fleet.builders import (
+    LAUNCHED,
+    STATICS,
+    begun,
+    both_ready,
+    observed,
+    only,
+    play,
+    targets,
+)
 
 
 def ask(
@@ -33,6 +45,12 @@ def ask(
 ) -> tuple[FleetSnapshot, list[Command]]:
     events = [Asked(i, one, dry_run, revision, now) for i, one in enumerate(asks, start=1)]
     return play(fleet, *events)
+
+
+def changes(commands: list[Command]) -> tuple[str, ...]:
+    receipt = answer(commands)
+    assert isinstance(receipt, Receipt)
+    return receipt.changes
 
 
 def answer(commands: list[Command]) -> Receipt | Denied:
@@ -217,3 +235,51 @@ def test_a_cancelled_lease_is_cut_by_every_worker() -> None:
     (tell,) = [one for one in only(Tell, commands) if isinstance(one.message, Cut)]
     assert isinstance(tell.message, Cut)
     assert tell.message.requests == (255,)
+
+
+# --- the last one of a model ---------------------------------------------------------------------
+
+DARK = "no instance of m is routable any more: requests get 503"
+
+
+def test_weights_that_leave_a_model_without_any_instance_are_set_with_a_warning() -> None:
+    fleet, commands = ask(both_ready(), SetWeights("m", {"1": 0.0}))
+    assert changes(commands) == ("weight of m version 1: 100 to 0", DARK)
+    assert not any(fleet.routable(seen) for seen in fleet.instances.values())
+    fleet, commands = ask(fleet, SetWeights("m", {"1": 0.5}))
+    assert DARK not in changes(commands)
+    _, commands = ask(both_ready(), SetWeights("m", {"1": 0.0}), dry_run=True)
+    assert DARK in changes(commands)  # said before it is done
+
+
+def test_an_instances_own_weight_warns_when_it_was_the_last() -> None:
+    fleet, commands = ask(both_ready(), SetInstanceWeight("a", 0.0))
+    assert changes(commands) == ("weight of a: 1 to 0",)
+    fleet, commands = ask(fleet, SetInstanceWeight("b", 0.0))
+    assert changes(commands) == ("weight of b: 1 to 0", DARK)
+
+
+def test_back_to_a_file_that_gives_it_nothing_warns_too() -> None:
+    off = STATICS.replace('{ "1" = 100 }', '{ "1" = 0 }')
+    fleet, _ = play(begun(off), observed("a"))
+    fleet, _ = ask(fleet, SetWeights("m", {"1": 5.0}))
+    _, commands = ask(fleet, ResetWeights("m"))
+    assert changes(commands) == ("weights of m: back to the file", DARK)
+
+
+def test_a_warning_is_not_repeated_for_a_model_that_is_dark_already() -> None:
+    fleet, _ = ask(both_ready(), SetInstanceWeight("a", 0.0), SetInstanceWeight("b", 0.0))
+    _, commands = ask(fleet, SetWeights("m", {"1": 0.0}))
+    assert changes(commands) == ("weight of m version 1: 100 to 0",)
+
+
+def test_the_last_routable_instance_is_not_removed_until_it_was_drained() -> None:
+    fleet, _ = play(begun(), observed("a"))
+    added = replace(fleet.instances["a"], origin=Origin.API)
+    fleet = replace(fleet, instances={**fleet.instances, "a": added})
+    _, commands = ask(fleet, RemoveInstance("a"))
+    denied = answer(commands)
+    assert isinstance(denied, Denied)
+    assert denied.code == "last_routable"
+    fleet, commands = ask(fleet, DrainInstance("a", None, False, True), RemoveInstance("a"))
+    assert fleet.instances["a"].retired
