@@ -86,6 +86,14 @@ async def test_the_name_of_a_live_instance_elsewhere_is_already_exists(
     assert "live instance" in (failed.value.details() or "")
 
 
+async def test_a_version_that_the_config_does_not_know_is_not_found(
+    stub: "lifecycle_pb2_grpc.RegistryAsyncStub",
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match="no version 9") as failed:
+        await stub.Register(pb.RegisterRequest(status=changed(version="9")), timeout=5)
+    assert failed.value.code() is grpc.StatusCode.NOT_FOUND
+
+
 async def test_a_beat_of_somebody_unknown_is_told_to_register(
     stub: "lifecycle_pb2_grpc.RegistryAsyncStub",
 ) -> None:
