@@ -110,6 +110,14 @@ async def test_no_answer_within_the_limit_is_slow() -> None:
     await bench.close()
 
 
+async def test_a_status_that_could_do_harm_is_a_failed_poll(bench: Bench) -> None:
+    bench.instance.status.tokens_per_s = float("nan")
+    bench.poller.follow("a", await bench.instance.start())
+    event = await bench.next()
+    assert isinstance(event, PollFailed)
+    assert "tokens_per_s must be a finite number" in event.reason
+
+
 async def test_an_unfollowed_instance_is_asked_nothing_more(bench: Bench) -> None:
     bench.poller.follow("a", await bench.instance.start())
     await bench.next(Source.POLL)

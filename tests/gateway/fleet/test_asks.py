@@ -19,7 +19,7 @@ from gateway.control import (
 from gateway.fleet.asks import plan
 from gateway.fleet.commands import Answer, CallResume, Command, Tell, Write
 from gateway.fleet.events import Asked, StopAsked
-from gateway.fleet.registry import Origin
+from gateway.fleet.registry import INSTANCES_MAX, Origin
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.messages import Cut
 from gateway.records import Intent
@@ -211,6 +211,15 @@ def test_the_last_routable_instance_needs_force() -> None:
 
 
 # --- instances and leases ------------------------------------------------------------------------
+
+
+def test_no_more_instances_are_added_than_are_kept() -> None:
+    fleet = both_ready()
+    one = fleet.instances["a"]
+    many = {f"n{i}": replace(one, name=f"n{i}") for i in range(INSTANCES_MAX - 2)}
+    full = replace(fleet, instances={**fleet.instances, **many})
+    with pytest.raises(Denied, match="1000 instances"):
+        plan(full, AddInstance("n", "m", "1", "h:1", "h:2"), 1.0)
 
 
 def test_an_added_instance_is_kept_polled_and_removed_by_a_drain() -> None:
