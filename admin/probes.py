@@ -33,7 +33,7 @@ def ready(status: StatusView) -> Probe:
     if status.closing:
         return Probe(False, "the gateway is closing")
     if not status.serving:
-        return Probe(False, "not every worker serves a table yet")
+        return Probe(False, "not every worker serves a table, or none answers")
     if status.routable == 0:
         return Probe(False, f"no instance is routable: 0 of {status.instances}")
     dark = [

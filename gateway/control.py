@@ -147,7 +147,7 @@ class StatusView:
     started: float
     generation: int  # published
     revision: int  # of intent and config
-    serving: bool  # every worker serves a table, and the gateway is not closing
+    serving: bool  # every worker has served a table, one of them answers, and nothing is closing
     closing: bool
     listen: tuple[str, ...]
     workers: tuple[WorkerView, ...]

@@ -2,7 +2,7 @@
 
 Floor 1, pure.   Flow: SettingsRead -> [plan] -> Write -> IntentKept -> [carry out]
 What the file takes away is drained, never dropped; what it adds is added without touching others;
-an operator's weights and drains stand until the file's own value changes (appendix D.19).
+an operator's weights and drains stand until the file's own value changes.
 """
 
 from dataclasses import replace

@@ -1,9 +1,9 @@
 """A drain: let an instance finish what it holds, for at most a grace, then hold it out or stop it.
 
 Floor 1, pure: a reducer over facts.   Flow: intent stored -> [drain] -> Drain, Stop, exit
-The order is that of DESIGN.md section 6 and each step waits for evidence, never for a clock: a
-table without the instance is acknowledged by all; no worker is still sending to it; only then does
-the instance hear of it; it is over when nobody holds anything. Only the deadline is a clock.
+The order is fixed, and each step waits for evidence, never for a clock: a table without the
+instance is acknowledged by all; no worker is still sending to it; only then does the instance hear
+of it; it is over when nobody holds anything. Only the deadline is a clock.
 `advance` may be called as often as one likes: with the same facts it has nothing to add.
 """
 

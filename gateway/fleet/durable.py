@@ -3,7 +3,7 @@
 Floor 1, pure.   Flow: store -> [durable] -> snapshot; snapshot -> [durable] -> store
 A control process that starts reads everything and goes on where the last one was. Deadlines are
 kept as wall time with the remaining seconds beside: the smaller counts, and never more than the
-grace, so neither a long pause nor a clock step stretches a drain (appendix D.20).
+grace, so neither a long pause nor a clock step stretches a drain.
 """
 
 from collections.abc import Callable
@@ -109,7 +109,7 @@ def restore(
     """The snapshot that a control process begins with.
 
     generation_min: the highest generation that a worker serves. wall: wall clock at loop time 0.
-    The first table waits for every instance that may stand in the last one (appendix D.1).
+    The first table waits for every instance that may stand in the last one.
     A document that cannot be read is left out and named: it must not keep the gateway down.
     """
     reading = _Reading(documents)

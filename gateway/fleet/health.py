@@ -1,7 +1,7 @@
 """What the gateway has found about an instance: an opinion, moved by evidence.
 
 Floor 1, pure.   Flow: poll -> registry [health] -> table
-Three failures down, two successes up (DESIGN.md section 4), so that one lost packet moves nothing.
+Three failures down, two successes up, so that one lost packet moves nothing.
 A refused dial makes an instance suspect and the next poll decides. Stuck is another kind of
 suspect: it answers every poll and computes nothing, so polls cannot clear it, only movement can.
 """
@@ -108,7 +108,7 @@ def weigh(
     now: float,
     rules: Rules,
 ) -> Opinion:
-    """After a reading of what it has computed: stuck, or moving again (appendix D.3)."""
+    """After a reading of what it has computed: stuck, or moving again."""
     moved = (progress_total, received_bytes) != (opinion.progress_total, opinion.received_bytes)
     if moved or not busy:
         freed = opinion.stuck and opinion.health is Health.SUSPECT

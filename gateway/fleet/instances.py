@@ -121,7 +121,7 @@ def _take(
 
 
 def _reborn(turn: Turn, seen: Seen, after: Seen) -> Seen:
-    """A new incarnation: a drain with stop ended with the old one (appendix D.6)."""
+    """A new incarnation: a drain with stop ended with the old one."""
     drain = turn.fleet.drains.get(seen.name)
     if drain is None or not drain.stop or after.origin is Origin.LAUNCHED:
         return after

@@ -3,7 +3,7 @@
 Floor 1, pure.   Flow: poll -> status -> [registry] -> table
 Three opinions are kept apart: state (what it says), intent (what the operator wants), health (what
 the gateway found). Only `admissible` combines them. Identity is id plus incarnation; incarnations
-are opaque, so a superseded one is remembered and refused, and no order is assumed (appendix D.16).
+are opaque, so a superseded one is remembered and refused, and no order is assumed.
 """
 
 import hashlib

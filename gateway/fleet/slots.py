@@ -2,7 +2,7 @@
 
 Floor 1, pure.   Flow: registry -> [slots] -> table
 A slot counts one incarnation: a restart at the same address starts clean, and an old stream that
-ends late settles on the old counters (appendix D.9). A slot is given out again only after every
+ends late settles on the old counters. A slot is given out again only after every
 worker acknowledged a table without it, it is empty, and its counters have been folded into the
 retained bases of its version, so that a Prometheus counter never goes back.
 """

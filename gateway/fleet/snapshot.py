@@ -107,7 +107,7 @@ class FleetSnapshot:
     ceiling: int = 0  # generations up to here are reserved in the store
     revision: int = 0
     refused: tuple[str, ...] = ()  # what is wrong with the config.toml that was read last
-    awaited: frozenset[str] = frozenset()  # before the first table of this life (appendix D.1)
+    awaited: frozenset[str] = frozenset()  # before the first table of this life
     begun: bool = False  # the supervisor has said what runs
     serving: bool = False
     closing: Closing | None = None

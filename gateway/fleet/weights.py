@@ -1,7 +1,7 @@
 """Which weight is in force: the file's, or the one an operator set at run time.
 
 Floor 1, pure.
-An override keeps the file value it overrode, per version (appendix D.19). It wins until exactly
+An override keeps the file value it overrode, per version. It wins until exactly
 that value changes in the file, or until a reset: a reload that changes something else, and a
 restart, leave it alone.
 """

@@ -2,7 +2,7 @@
 
 Floor 1, pure.   Owner of rows: a row is settled before it is given to the next worker, so control
 orders restarts and the supervisor only executes. An acknowledgement is owed by every worker that
-can hold a lease, connected or not (appendix D.11); a beat is owed by all of them, always. While a
+can hold a lease, connected or not; a beat is owed by all of them, always. While a
 queue has no worker of its own, or a paused one, a neighbour accepts from it: every worker holds
 every listening socket.
 """

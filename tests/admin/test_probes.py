@@ -14,7 +14,7 @@ DARK = replace(MODEL, name="n", versions=(replace(MODEL.versions[1]),))
     [
         (STATUS, True, "1 of 2 instances are routable"),
         (replace(STATUS, closing=True), False, "the gateway is closing"),
-        (replace(STATUS, serving=False), False, "not every worker serves a table yet"),
+        (replace(STATUS, serving=False), False, "not every worker serves a table, or none answers"),
         (replace(STATUS, routable=0), False, "no instance is routable: 0 of 2"),
         (
             replace(STATUS, models=(MODEL, DARK)),

@@ -22,7 +22,7 @@ from sluicegate.v1.states import (
 
 ROOT = Path(__file__).parents[2]
 
-# DESIGN: the legal moves, spelled again by hand. The code under test does not know this list.
+# The legal moves, spelled again by hand. The code under test does not know this list.
 LEGAL = {
     ("INITIALIZING", "READY"),
     ("INITIALIZING", "ERROR"),
