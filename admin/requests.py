@@ -10,14 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gateway.config import NAME, NAME_RULE, is_address
 from gateway.control import (
+    NAME,
+    NAME_RULE,
     AddInstance,
     DrainInstance,
     Problem,
     SetInstanceWeight,
     SetWeights,
     StopInstance,
+    is_address,
 )
 
 WEIGHT_MAX: Final = 1_000_000  # as in config.toml

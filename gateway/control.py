@@ -10,7 +10,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gateway.config import Problem as Problem  # admin imports it from here
+# What admin needs of the config's words; it imports them from here.
+from gateway.config import NAME as NAME
+from gateway.config import NAME_RULE as NAME_RULE
+from gateway.config import Problem as Problem
+from gateway.config import is_address as is_address
 
 # --- what can be read ----------------------------------------------------------------------------
 
