@@ -41,7 +41,7 @@ class FakeRegistry(stubs.RegistryServicer):
         return wire.DeregisterReply()
 
     async def next(self) -> Any:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await self.heard.get()
 
     async def _hear(self, request: Any, context: Any) -> None:

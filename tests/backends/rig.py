@@ -118,7 +118,7 @@ class WatchedGate(Gate):
 
     async def holds(self, count: int) -> None:
         """Returns when exactly so many requests are in flight."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.in_flight != count:
                 self._moved.clear()
                 await self._moved.wait()
@@ -198,7 +198,7 @@ async def changed(life: Life, *states: str) -> None:
 
     unwatch = life.watch(look)
     look()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await reached.wait()
     unwatch()
 

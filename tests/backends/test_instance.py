@@ -39,7 +39,7 @@ class Lived:
         await changed(self.instance.life, *states)
 
     async def ending(self) -> Ending:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await self.ended
 
     @property
@@ -69,7 +69,7 @@ async def living(
         if steps is not None:
             steps.open()
         lived.instance.life.stop(0.0, "the test is over", 0.0)
-        await asyncio.wait([lived.ended], timeout=10)
+        await asyncio.wait([lived.ended], timeout=60)
 
 
 @asynccontextmanager
@@ -235,7 +235,7 @@ async def test_a_second_sigterm_cuts_visibly_and_names_what_was_lost(
     async with (
         living(tmp_path, engine, steps, grace_s=LONG_S) as lived,
         aiohttp.ClientSession() as session,
-        asyncio.timeout(10),
+        asyncio.timeout(60),
     ):
         steps.let(VERIFICATION_STEPS + 1)
         await lived.until("READY")

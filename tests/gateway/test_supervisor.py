@@ -132,7 +132,7 @@ async def gone(pid: int) -> bool:
         return True
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(pidfd, ended.set)
-    await asyncio.wait_for(ended.wait(), 10)
+    await asyncio.wait_for(ended.wait(), 60)
     loop.remove_reader(pidfd)
     os.close(pidfd)
     return True

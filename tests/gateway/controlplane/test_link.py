@@ -58,7 +58,7 @@ class Door:
         self.reader, self.writer = await asyncio.open_unix_connection(path)
 
     async def next(self) -> Event:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await self.events.get()
 
     def say(self, *messages: Message) -> None:
@@ -95,7 +95,7 @@ async def test_a_message_goes_to_the_row_it_is_for_and_to_nobody_else(door: Door
     assert (linked.index, linked.row, linked.pid, linked.generation) == (1, 3, 77, 0)
     door.links.tell(2, TellEmpty(1, 1))
     door.links.tell(3, TellEmpty(5, 7))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert LineBuffer().feed(await door.reader.readline()) == [TellEmpty(5, 7)]
 
 

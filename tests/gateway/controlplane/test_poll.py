@@ -33,7 +33,7 @@ class Bench:
         )
 
     async def next(self, source: Source | None = None) -> Event:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 event = await self.events.get()
                 if source is None or getattr(event, "source", None) is source:
