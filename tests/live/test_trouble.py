@@ -107,6 +107,34 @@ async def test_control_killed_under_load_costs_nobody_anything(tmp_path: Path) -
         assert await gateway.end() == 0
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("sluicegate.db", "other.db"),
+        ('listen = ["127.0.0.1:0"]', 'listen = ["127.0.0.1:0", "127.0.0.1:0"]'),
+    ],
+)
+async def test_a_refused_edit_of_the_config_does_not_come_in_by_a_crash_of_control(
+    old: str, new: str, tmp_path: Path
+) -> None:
+    """Once it did: the new control opened the other store, knew no instance, and all was 503."""
+    text = two_instances(tmp_path)
+    async with running(tmp_path, text) as gateway:
+        await gateway.ready("m-1-0", "m-1-1")
+        assert (await gateway.command("drain", "m-1-0", "--wait"))[0] == 0
+        (tmp_path / "config.toml").write_text(text.replace(old, new))
+        assert (await gateway.command("reload"))[0] == 1
+        after = len(gateway.lines)
+        os.kill(pid_of(gateway, "gateway.mains.control"), signal.SIGKILL)
+        await gateway.says(lambda text: "every worker serves" in text, after)
+        answer = await ask(gateway, "m")
+        assert (answer.whole, answer.instance) == (True, "m-1-1")
+        assert (await gateway.read("/instances/m-1-0"))["intent"] == "drain"
+        assert not (tmp_path / "other.db").exists()
+        problems = (await gateway.read("/status"))["problems"]
+        assert any("cannot change live" in problem for problem in problems)
+
+
 async def test_sigterm_finishes_the_streams_then_ends_everything(tmp_path: Path) -> None:
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
