@@ -1,0 +1,67 @@
+"""Builds the package; where a C compiler is at hand, the data plane's modules become extensions.
+
+pyproject.toml holds all metadata. Compiling is tried for wheels and for `setup.py build`, never for
+editable installs: an extension beside an edited source would win, silently. Without a compiler,
+Python's headers or mypyc, and with SLUICEGATE_PURE=1, the result is plain Python, same code.
+"""
+
+import os
+import runpy
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError, ExecError, LinkError, PlatformError
+
+MYPY = ("--config-file=", "--namespace-packages", "--explicit-package-bases")  # strict: in `lint`
+FAILURES = (CompileError, ExecError, LinkError, PlatformError)
+
+
+def plain(why: object) -> None:
+    print(f"the data plane stays plain Python: {why}", file=sys.stderr)
+
+
+def extensions(folder: str) -> list[Extension]:
+    """What to compile, as C in the folder; nothing when that is not wanted or not possible."""
+    if not {"build", "bdist_wheel"} & set(sys.argv) or os.environ.get("SLUICEGATE_PURE") == "1":
+        return []
+    try:
+        from mypyc.build import mypycify
+    except ImportError:
+        plain("mypyc is not installed")
+        return []
+    names = runpy.run_path("gateway/native.py")["NATIVE"]
+    paths = [name.replace(".", "/") + ".py" for name in names]
+    options = [*MYPY, "--ignore-missing-imports", f"--cache-dir={folder}/mypy"]
+    try:
+        return list(mypycify([*options, *paths], target_dir=folder, group_name="sluicegate"))
+    except SystemExit as exc:  # how mypyc says what it cannot compile
+        plain(f"mypyc gave up ({exc.code})")
+        return []
+
+
+class CompileOrNot(build_ext):
+    """All of the extensions, or none of them: half of them would import what is not there."""
+
+    def get_source_files(self) -> list[str]:
+        return []  # the C is made anew each time, in a folder that is gone afterwards
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except FAILURES as exc:
+            plain(exc)
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            self.extensions = []
+            self.distribution.ext_modules = []
+            wheel: Any = self.distribution.get_command_obj("bdist_wheel", create=False)
+            if wheel is not None:
+                wheel.root_is_pure = True
+
+
+with tempfile.TemporaryDirectory(prefix="sluicegate-") as folder:
+    setup(ext_modules=extensions(folder), cmdclass={"build_ext": CompileOrNot})
