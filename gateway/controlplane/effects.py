@@ -78,6 +78,7 @@ class WorkerCommand:
     listens: int  # addresses in gateway.listen
     parent: int
     log_format: str
+    log_level: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +148,11 @@ class Effects:
         }
         fds = ",".join(f"{name[6:].partition('.')[0]}:{{{name}}}" for name in held)
         line = (
-            *(sys.executable, "-m", "gateway.mains.worker"),
+            *(sys.executable, "-P", "-m", "gateway.mains.worker"),  # -P: our code, not the folder's
             *("--index", str(command.index), "--row", str(command.row)),
             *("--control", given.door, "--segment-fd", "{segment}", "--life-fd", "{life}"),
             *("--listen-fds", fds, "--parent", str(given.parent)),
-            *("--log-format", given.log_format),
+            *("--log-format", given.log_format, "--log-level", given.log_level),
         )
         descriptors = {"segment": "segment", "life": "life", **held}
         name = f"worker{command.index}.{command.row}"

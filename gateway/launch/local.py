@@ -66,7 +66,7 @@ def _default(
     if model.threads:
         given["--threads"] = str(model.threads)
     pairs = (part for pair in given.items() for part in pair)
-    return (sys.executable, "-m", "gateway.cli", "instance", *pairs)
+    return (sys.executable, "-P", "-m", "gateway.cli", "instance", *pairs)
 
 
 def _own(order: Launch, settings: Settings, model: Model, registry: str) -> tuple[str, ...]:

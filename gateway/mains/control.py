@@ -146,7 +146,11 @@ class ControlProcess:
         given = self._given
         door = socket.socket(fileno=os.dup(given.door_fd))
         command = WorkerCommand(
-            door.getsockname(), len(self._settings.gateway.listen), given.parent, given.log_format
+            door=door.getsockname(),
+            listens=len(self._settings.gateway.listen),
+            parent=given.parent,
+            log_format=given.log_format,
+            log_level=given.log_level,
         )
         door.close()
         return Effects(

@@ -171,7 +171,7 @@ def _prepare(
     write_whereabouts(run_dir / "gateway.json", whereabouts)
     log.info("listening", extra={"gateway": " ".join(listen), "admin": admin.address})
     command = (
-        *(sys.executable, "-m", "gateway.mains.control"),
+        *(sys.executable, "-P", "-m", "gateway.mains.control"),  # -P: our code, not the folder's
         *("--config", str(config_path), "--run-dir", str(run_dir)),
         *("--segment-fd", "{segment}", "--life-fd", "{life}", "--supervisor-fd", "{supervisor}"),
         *("--door-fd", "{door}", "--admin-fd", "{admin}", "--registry", registry.address),

@@ -37,6 +37,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--listen-fds", type=listen_fds, required=True, help="index:fd,index:fd")
     parser.add_argument("--parent", type=int, default=None, help="pid that it must not outlive")
     parser.add_argument("--log-format", choices=("json", "text"), default="json")
+    parser.add_argument("--log-level", default="info")
     return parser.parse_args(given)
 
 
@@ -73,7 +74,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     end_with(given.life_fd, given.parent)
-    configure(given.log_format, "info", process="worker", index=given.index)
+    configure(given.log_format, given.log_level, process="worker", index=given.index)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(given))
 

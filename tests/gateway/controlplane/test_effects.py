@@ -97,7 +97,7 @@ class Bench:
                 tickets=Tickets(),
                 journal=Journal(lambda: 0.0, 1),
                 tally=self.tally,
-                worker=WorkerCommand("/door", 2, 42, "json"),
+                worker=WorkerCommand("/door", 2, 42, "json", "error"),
                 settings=lambda: settings,
                 post=self.events.put_nowait,
             )
@@ -167,8 +167,9 @@ async def test_a_worker_is_given_every_listening_socket(bench: Bench) -> None:
     (spawn,) = bench.pipe.written
     assert isinstance(spawn, Spawn)
     assert spawn.name == "worker1.3"
-    assert spawn.command[:3] == (sys.executable, "-m", "gateway.mains.worker")
+    assert spawn.command[:4] == (sys.executable, "-P", "-m", "gateway.mains.worker")
     fds = spawn.command[spawn.command.index("--listen-fds") + 1]
+    assert spawn.command[-4:] == ("--log-format", "json", "--log-level", "error")
     assert fds == "0:{listen0.0},0:{listen0.1},1:{listen1.0},1:{listen1.1}"
     sockets = {"listen0.0", "listen0.1", "listen1.0", "listen1.1"}
     assert set(spawn.descriptors) == {"segment", "life"} | sockets

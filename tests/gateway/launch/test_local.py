@@ -18,7 +18,7 @@ def options(command: tuple[str, ...]) -> dict[str, str]:
 
 def test_the_default_is_sluicegate_instance_on_the_snapshot() -> None:
     order = spawn(ORDER, parse(LAUNCHED), "127.0.0.1:9902", "secret")
-    assert order.command[:4] == (sys.executable, "-m", "gateway.cli", "instance")
+    assert order.command[:5] == (sys.executable, "-P", "-m", "gateway.cli", "instance")
     given = options(order.command)
     assert given["--instance-id"] == "m-1-0"
     assert given["--registry"] == "127.0.0.1:9902"
