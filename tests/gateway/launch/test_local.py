@@ -13,7 +13,7 @@ OWN = LAUNCHED.replace(
 
 
 def options(command: tuple[str, ...]) -> dict[str, str]:
-    return dict(zip(command[4::2], command[5::2], strict=True))
+    return dict(zip(command[5::2], command[6::2], strict=True))
 
 
 def test_the_default_is_sluicegate_instance_on_the_snapshot() -> None:
