@@ -29,21 +29,19 @@ from gateway.dataplane.stages import DIALLING, UNPLACED
 from gateway.errors import BadFraming, GatewayError
 from gateway.records import Policy
 from gateway.routing.compiled import CompiledTable, key_hash, models_answer
+from gateway.routing.document import model_named, prompt_prefix, read_document
 from gateway.routing.match import (
     BY_BODY,
     LISTING,
-    check_method,
     generates,
     listed,
     locate,
-    prompt_prefix,
-    read_model,
     route_named,
     routed,
 )
 from gateway.routing.pick import NO_KEY
 from gateway.wire.bodies import BodyReader
-from gateway.wire.compose import CLOSE, GO_ON, KEEP, framing_line, own_answer, refusal
+from gateway.wire.compose import CLOSE, GO_ON, KEEP, own_answer, refusal
 from gateway.wire.heads import RequestHead
 
 log = logging.getLogger(__name__)
@@ -51,6 +49,8 @@ log = logging.getLogger(__name__)
 AFFINITY: Final = Policy.AFFINITY.value
 IDLE_GRACE_S: Final = 2.0  # at our end, for a kept-alive client that is just about to ask again
 EMPTY_LINES: Final = re.compile(rb"(?:\r\n)+")
+HEAD_END: Final = b"\r\n\r\n"
+CR: Final = 13
 
 
 class ClientConnection(Caller):
@@ -106,7 +106,7 @@ class ClientConnection(Caller):
                 self._pump()
             elif reading == NOTHING:
                 self.pending += data
-                if len(self.pending) > self.plane.bounds.head_max_bytes:
+                if len(self.pending) > self.plane.head_max_bytes:
                     self.hold_reading(True)
         except Exception:  # a bug costs this client its connection, and nobody else anything
             log.exception("a request broke the data plane")
@@ -149,8 +149,11 @@ class ClientConnection(Caller):
         """Between requests."""
         self.reading = HEAD
         self._searched = 0
-        closing = self.plane.closing
-        self.due_in(IDLE_GRACE_S if closing else self.plane.timeouts.client_idle_s)
+        plane = self.plane
+        if plane.closing:
+            self.due_in(IDLE_GRACE_S)
+        else:
+            self.deadline_ns = plane.now + plane.client_idle_ns if plane.client_idle_ns else 0
 
     def _pump(self) -> None:
         """Serve what has been read, one request after the other; never from inside itself."""
@@ -166,25 +169,24 @@ class ClientConnection(Caller):
 
     def _read_head(self) -> bool:
         """Begin the request whose head stands first; False when it is not whole yet."""
-        bounds = self.plane.bounds
+        head_max = self.plane.head_max_bytes
         data = self.pending
-        if data[:2] == b"\r\n":  # RFC 9112 2.2: empty lines before a request are ignored
+        if data[0] == CR and data[:2] == b"\r\n":  # RFC 9112 2.2: empty lines before are ignored
             self.pending = data = EMPTY_LINES.sub(b"", data, count=1)
             self._searched = min(self._searched, 1)  # not 0: the head's deadline goes on
-        end = data.find(b"\r\n\r\n", self._searched)
-        if end < 0 or end > bounds.head_max_bytes:
-            self._incomplete(data, bounds.head_max_bytes)
+        end = data.find(HEAD_END, self._searched)
+        if end < 0 or end > head_max:
+            self._incomplete(data, head_max)
             return False
         self._searched = 0
         try:
             self.head.read(data[:end])
-            check_method(self.head.start.method)
+            where = locate(self.head)
         except GatewayError as exc:
             self._bad_head(exc)
             return False
-        self.pending = data[end + 4 :]
         self.deadline_ns = 0
-        self._begin()
+        self._begin(where, data, end + 4)
         return True
 
     def _incomplete(self, data: bytes, head_max: int) -> None:
@@ -208,15 +210,20 @@ class ClientConnection(Caller):
 
     # -- requests
 
-    def _begin(self) -> None:
-        """A request's head is here; its body may be, in whole or in part."""
+    def _begin(self, where: int, data: bytes, at: int) -> None:
+        """A request's head is here; its body may be, in whole or in part, from `at` on."""
         head, exchange = self.head, self.exchange
         exchange.begin()
         self._owes_go_on = head.expects
         self.reading = STREAMED_BODY
         try:
             table = self.plane.cell.read()
-            where = locate(head)
+            length = len(data) - at
+            if where == BY_BODY and length == head.length and self._may_hold(table, length):
+                self.pending = b""
+                self._route(table, self._whole(data[at:]))
+                return
+            self.pending = data[at:]
             if where == BY_BODY:
                 self._hold(table)
                 return
@@ -229,7 +236,7 @@ class ClientConnection(Caller):
             if part:
                 exchange.body.keep(part)
             key = key_hash(head.session) if head.session else NO_KEY
-            exchange.start(route, pin, key, framing_line(head, -1), generates(head))
+            exchange.start(route, pin, key, head.framing, generates(head))
         except GatewayError as exc:
             exchange.refuse(exc)
 
@@ -252,6 +259,19 @@ class ClientConnection(Caller):
             self.exchange.complete = True
         return part
 
+    def _may_hold(self, table: CompiledTable, length: int) -> bool:
+        """Whether a body that is here whole can be held without a further question."""
+        return 0 < length <= table.bounds.route_body_max_bytes and not self.head.encoded
+
+    def _whole(self, body: bytes) -> bytes:
+        """The request came in one read, as most do."""
+        self.reading = NOTHING
+        self.exchange.complete = True
+        self._owes_go_on = False
+        self.exchange.body.keep(body)
+        self._check_room()
+        return body
+
     def _hold(self, table: CompiledTable) -> None:
         """The model's name is in the body: it has to be here whole."""
         if self.head.encoded:
@@ -264,27 +284,34 @@ class ClientConnection(Caller):
             self.go_on()
 
     def _hold_part(self, data: bytes) -> None:
-        exchange = self.exchange
+        body = self.exchange.body
         part = self._take(data)
         if part:
-            exchange.body.keep(part)
-        bounds = self.plane.bounds
-        if self.plane.held_bytes > bounds.route_body_total_bytes:
-            text = f"more than {bounds.route_body_total_bytes} bytes of bodies are held"
-            raise GatewayError("bodies_full", text, 1)
-        if self.reading != NOTHING:
-            return
-        body = exchange.body.joined()
+            body.keep(part)
+        self._check_room()
+        if self.reading == NOTHING:
+            self._route(self.plane.cell.read(), body.joined())
+
+    def _check_room(self) -> None:
+        """Raises: GatewayError when all bodies together are too much."""
+        most = self.plane.bodies_max_bytes
+        if self.plane.held_bytes > most:
+            raise GatewayError("bodies_full", f"more than {most} bytes of bodies are held", 1)
+
+    def _route(self, table: CompiledTable, body: bytes) -> None:
+        """The whole request is here, and its body says for which model."""
         head = self.head
-        route = route_named(self.plane.cell.read(), read_model(body))
+        document = read_document(body)
+        route = route_named(table, model_named(document))
         key = NO_KEY
         if head.session:
             key = key_hash(head.session)
         elif route.policy == AFFINITY:
-            prefix = prompt_prefix(body)
+            prefix = prompt_prefix(document)
             key = key_hash(prefix) if prefix else NO_KEY
-        pin = head.version.decode("utf-8", "replace")
-        exchange.start(route, pin, key, framing_line(head, len(body)), True)
+        pin = head.version.decode("utf-8", "replace") if head.version else ""
+        framing = b"content-length: %d" % len(body) if head.chunked else head.framing
+        self.exchange.start(route, pin, key, framing, True)
 
     def _read_body(self, data: bytes) -> None:
         """More of a body."""
@@ -340,8 +367,10 @@ class ClientConnection(Caller):
             return
         if keep:
             self._await_head()
-            self.hold_reading(False)
-            self._pump()
+            if self.read_held:
+                self.hold_reading(False)
+            if self.pending:
+                self._pump()
             if self._finishing and self.reading == HEAD and not self.blocked:
                 self.transport.close()
         elif self.reading == NOTHING:

@@ -72,7 +72,7 @@ class CompiledTarget:
         self.capacity = target.weight * target.limit
         shown = f"[{target.host}]" if ":" in target.host else target.host
         self.address = f"{shown}:{target.port}".encode()
-        self.announces = b"x-model-version: %s\r\nx-instance-id: %s" % (
+        self.announces = b"x-model-version: %s\r\nx-instance-id: %s\r\nx-request-id: " % (
             version.name.encode(),
             target.instance.encode(),
         )

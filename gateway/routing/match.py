@@ -10,17 +10,14 @@ import re
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-import orjson
-
 from gateway.errors import GatewayError
 from gateway.routing.compiled import CompiledRoute, CompiledTable
-from gateway.wire.heads import RequestHead
+from gateway.wire.heads import RequestHead, RequestLine
 
 # The generation requests; their bodies are held to read `model`.
 OPENAI_PATHS: Final = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings"})
 MODELS_PATH: Final = b"/v1/models"
 KSERVE: Final = re.compile(rb"/v2/models/([^/]+)(?:/versions/([^/]+))?(?:/.*)?")
-PREFIX_CHARS: Final = 512  # of a prompt, for affinity: a system prompt's beginning tells them apart
 
 # How the model is to be found.
 BY_DEFAULT: Final = 0
@@ -30,13 +27,22 @@ LISTING: Final = 3  # answered from the table
 
 
 def locate(head: RequestHead) -> int:
-    """Who names the model. Cost: one set lookup for OpenAI paths."""
+    """Who names the model. Cost: nothing but a look for a request line seen before.
+
+    Raises: GatewayError for methods that are not relayed.
+    """
     start = head.start
+    if start.place < 0:
+        start.place = _placed(start)
+    return BY_NAME if head.model else start.place
+
+
+def _placed(start: RequestLine) -> int:
+    """As `locate`, of requests without x-model."""
+    check_method(start.method)
     path = start.path
     if path in OPENAI_PATHS and start.method == b"POST":
-        return BY_NAME if head.model else BY_BODY
-    if head.model:
-        return BY_NAME
+        return BY_BODY
     if path[:4] == b"/v2/" and KSERVE.fullmatch(path):
         return BY_NAME
     if path[:10] == MODELS_PATH and start.method in (b"GET", b"HEAD"):
@@ -88,42 +94,10 @@ def listed(head: RequestHead) -> str:
 
 def text(name: bytes) -> str:
     """A name from the wire; what is no UTF-8 stays a name that nothing has."""
-    return name.decode("utf-8", "replace")
+    return name.decode("utf-8", "replace") if name else ""
 
 
 def check_method(method: bytes) -> None:
     """Raises: GatewayError for methods that a gateway must not relay (RFC 9110 9.3.6, 9.3.8)."""
     if method == b"CONNECT" or method == b"TRACE":
         raise GatewayError("method_refused", f"{method.decode()} is not relayed")
-
-
-def read_model(body: bytes) -> str:
-    """The `model` of a JSON body, "" when there is none; the last of several counts.
-
-    Raises: GatewayError.
-    """
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as exc:
-        raise GatewayError("bad_request", f"the body is not JSON: {exc}") from None
-    if not isinstance(document, dict):
-        raise GatewayError("bad_request", "the body is not a JSON object")
-    model = document.get("model", "")
-    if not isinstance(model, str):
-        raise GatewayError("bad_request", "`model` is not a string")
-    return model
-
-
-def prompt_prefix(body: bytes) -> bytes:
-    """The beginning of a prompt, b"" where none is found: requests that share it share a cache."""
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return b""
-    if not isinstance(document, dict):
-        return b""
-    prompt = document.get("prompt") or document.get("messages") or document.get("input")
-    if not prompt:
-        return b""
-    first = prompt[0] if isinstance(prompt, list) else prompt
-    return orjson.dumps(first)[:PREFIX_CHARS]

@@ -2,8 +2,6 @@
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.errors import GatewayError
 from gateway.routing.compiled import CompiledTable, models_answer
@@ -16,8 +14,6 @@ from gateway.routing.match import (
     generates,
     listed,
     locate,
-    prompt_prefix,
-    read_model,
     routed,
 )
 from tests.gateway.plain import route, table, target, version
@@ -78,28 +74,6 @@ def test_an_unknown_model_and_a_missing_default_are_unknown() -> None:
         with pytest.raises(GatewayError) as caught:
             routed(request, built, locate(request))
         assert caught.value.refusal.code == "unknown_model"
-
-
-@given(st.text(max_size=20), st.text(max_size=20))
-def test_the_last_model_of_a_body_counts(first: str, last: str) -> None:
-    body = b'{"model": %s, "n": 1, "model": %s}' % (orjson.dumps(first), orjson.dumps(last))
-    assert read_model(body) == last
-
-
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model": 5}', b'{"model": null}', b"\xff"])
-def test_a_body_that_cannot_name_a_model_is_a_bad_request(body: bytes) -> None:
-    with pytest.raises(GatewayError) as caught:
-        read_model(body)
-    assert caught.value.refusal.code == "bad_request"
-
-
-def test_requests_that_share_a_system_prompt_share_a_prefix() -> None:
-    one, two = (
-        orjson.dumps({"messages": [{"role": "system", "content": "s"}, {"content": text}]})
-        for text in ("a", "b")
-    )
-    assert prompt_prefix(one) == prompt_prefix(two) != b""
-    assert prompt_prefix(b"{}") == b""
 
 
 def test_models_are_listed_with_versions_and_ready_counts() -> None:
