@@ -9,6 +9,7 @@ import os
 import runpy
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,20 @@ def extensions(folder: str) -> list[Extension]:
         plain("mypyc is not installed")
         return []
     names = runpy.run_path("gateway/native.py")["NATIVE"]
-    paths = [name.replace(".", "/") + ".py" for name in names]
-    options = [*MYPY, "--ignore-missing-imports", f"--cache-dir={folder}/mypy"]
+    given = [*MYPY, "--ignore-missing-imports", f"--cache-dir={folder}/mypy"]
+    given += [name.replace(".", "/") + ".py" for name in names]
     try:
-        return list(mypycify([*options, *paths], target_dir=folder, group_name="sluicegate"))
+        # A C file for each module: they are compiled side by side. No debugging symbols: they
+        # would hold the name of a folder that is gone.
+        return list(
+            mypycify(
+                given,
+                target_dir=folder,
+                group_name="sluicegate",
+                multi_file=True,
+                debug_level="0",
+            )
+        )
     except SystemExit as exc:  # how mypyc says what it cannot compile
         plain(f"mypyc gave up ({exc.code})")
         return []
@@ -48,6 +59,19 @@ class CompileOrNot(build_ext):
 
     def get_source_files(self) -> list[str]:
         return []  # the C is made anew each time, in a folder that is gone afterwards
+
+    def build_extensions(self) -> None:
+        compiler: Any = self.compiler
+        one_by_one = compiler.compile
+        cores = os.cpu_count() or 1
+
+        def side_by_side(sources: list[str], *args: Any, **kwargs: Any) -> list[str]:
+            with ThreadPoolExecutor(cores) as pool:
+                found = pool.map(lambda source: one_by_one([source], *args, **kwargs), sources)
+                return [path for paths in found for path in paths]
+
+        compiler.compile = side_by_side
+        super().build_extensions()
 
     def run(self) -> None:
         try:

@@ -82,6 +82,7 @@ def status(view: StatusView, now: float) -> RenderableType:
         f"for {span(max(now - view.started, 0))}",
         f"generation {view.generation}, {served}; revision {view.revision}",
         f"{view.routable} of {view.instances} instances routable, {view.in_flight} in flight",
+        f"data plane: {_data_plane(view)}",
     ]
     parts: list[RenderableType] = [Text("\n".join(lines)), Text()]
     if view.models:
@@ -89,6 +90,12 @@ def status(view: StatusView, now: float) -> RenderableType:
     for problem in view.problems:
         parts.append(Text(f"! {problem}", style="red"))
     return Group(*parts)
+
+
+def _data_plane(view: StatusView) -> str:
+    if view.data_plane != "mixed":
+        return view.data_plane
+    return f"interpreted in {_indices([one for one in view.workers if one.compiled is False])}"
 
 
 def _indices(workers: Iterable[WorkerView]) -> str:

@@ -142,6 +142,7 @@ class WorkerView:
     connections: int
     in_flight: int
     beat_age_s: float
+    compiled: bool | None  # its data plane; None: it has not said yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,7 @@ class StatusView:
     closing: bool
     listen: tuple[str, ...]
     workers: tuple[WorkerView, ...]
+    data_plane: str  # compiled, interpreted, mixed (workers differ); unknown: none has said
     models: tuple[ModelView, ...]
     instances: int
     routable: int

@@ -85,6 +85,7 @@ class Hello:
     row: int
     pid: int
     generation: int  # of the table it serves; 0: none yet
+    compiled: bool  # its data plane; interpreted otherwise
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
 """Which modules of the data plane are compiled where a C compiler is at hand, and whether they are.
 
 Floor 0, pure.
-Listed is what runs for every request or chunk. Left out: what runs once a second or less (sweep,
-dial, listeners, link, worker, settle), because nothing is won there; `records` and `state.shared`,
-because their enums, dataclasses and constants are read in ways that compiled ones do not allow.
-The files are the same in both cases: each is Python that mypyc turns into C as it stands.
+NATIVE is what runs for every request or chunk; each file is plain Python that mypyc turns into C as
+it stands. Same code, same tests: nothing but the time it takes depends on it. All of the modules
+are compiled, or none.
 """
 
-import sys
+from collections.abc import Mapping
+from types import ModuleType
 from typing import Final
 
 NATIVE: Final = (
@@ -28,6 +28,7 @@ NATIVE: Final = (
     "gateway.state.cell",
     "gateway.state.ledger",
     "gateway.state.pool",
+    "gateway.state.shared",
     "gateway.state.waitroom",
     "gateway.dataplane.accept",
     "gateway.dataplane.answer",
@@ -40,8 +41,23 @@ NATIVE: Final = (
     "gateway.dataplane.stages",
 )
 
+# The other modules of those packages, and those beside them that they import.
+LEFT_OUT: Final = {
+    "gateway.records": "enums and frozen dataclasses: compiled, they are neither faster nor whole",
+    "gateway.messages": "between processes, a few a second",
+    "gateway.state.settle": "when a worker has died, and in control",
+    "gateway.dataplane.dial": "coroutines around asyncio's own code, once per connection",
+    "gateway.dataplane.link": "an asyncio.Protocol: a native class cannot inherit from it",
+    "gateway.dataplane.listeners": "once per listening socket",
+    "gateway.dataplane.sweep": "once a second",
+    "gateway.dataplane.worker": "once per order of control",
+}
 
-def interpreted() -> list[str]:
-    """The listed modules that this process has loaded as plain Python."""
-    loaded = (sys.modules[name] for name in NATIVE if name in sys.modules)
-    return [module.__name__ for module in loaded if (module.__file__ or "").endswith(".py")]
+
+def interpreted(loaded: Mapping[str, ModuleType]) -> list[str]:
+    """The listed modules that are not among the loaded ones as extensions; `sys.modules` fits."""
+    return [name for name in NATIVE if _is_python(loaded.get(name))]
+
+
+def _is_python(module: ModuleType | None) -> bool:
+    return module is None or (module.__file__ or ".py").endswith(".py")

@@ -96,6 +96,7 @@ class LiveControl:
             closing=fleet.closing is not None,
             listen=self._about.listen,
             workers=views.workers(fleet, self._segment, now),
+            data_plane=views.data_plane(fleet),
             models=self.models(),
             instances=len(fleet.instances),
             routable=sum(fleet.routable(one) for one in seen),

@@ -201,9 +201,18 @@ def workers(fleet: FleetSnapshot, segment: Segment, now: float) -> tuple[WorkerV
             connections=segment.cells[segment.base(worker.row) + CONNECTIONS],
             in_flight=held.get(worker.row, 0),
             beat_age_s=max(0.0, now - segment.cells[segment.base(worker.row) + BEAT_NS] / NS),
+            compiled=worker.compiled,
         )
         for worker in sorted(fleet.workers.values(), key=lambda one: (one.index, one.row))
     )
+
+
+def data_plane(fleet: FleetSnapshot) -> str:
+    """Whether the workers run compiled code, as they say themselves."""
+    said = {worker.compiled for worker in fleet.workers.values()} - {None}
+    if len(said) == 2:
+        return "mixed"
+    return "unknown" if not said else "compiled" if said == {True} else "interpreted"
 
 
 def problems(fleet: FleetSnapshot, now: float) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import os
+import sys
 from typing import Final
 
 from gateway.dataplane.accept import IDLE_GRACE_S, ClientConnection
@@ -37,6 +38,7 @@ from gateway.messages import (
     TellSent,
     WereCut,
 )
+from gateway.native import interpreted
 from gateway.records import RouteTable
 
 log = logging.getLogger(__name__)
@@ -81,7 +83,8 @@ class Worker:
         # Tokens belong to the control that asked; a new one asks again.
         self._tell_sent.clear()
         self._tell_empty.clear()
-        return Hello(self._index, self._row, os.getpid(), self._plane.cell.generation)
+        compiled = not interpreted(sys.modules)
+        return Hello(self._index, self._row, os.getpid(), self._plane.cell.generation, compiled)
 
     # -- by the clock
 

@@ -103,6 +103,7 @@ class WorkerLinked:
     pid: int
     generation: int  # of the table it serves; 0: none
     now: float
+    compiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ class Worker:
     acked: int = 0
     due_at: float | None = None  # when its silence has lasted too long
     killed: bool = False
+    compiled: bool | None = None  # its data plane; None: it has not said
 
     @property
     def name(self) -> str:

@@ -85,6 +85,7 @@ def linked(turn: Turn, event: WorkerLinked) -> None:
         linked=True,
         sent=event.generation,
         acked=event.generation,
+        compiled=event.compiled,
     )
     if event.row in turn.fleet.stale:  # it has only its beat to come back with
         worker = replace(worker, due_at=_stuck_at(turn))

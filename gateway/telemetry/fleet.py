@@ -24,6 +24,7 @@ QUESTIONS: Final = {
     "sluicegate_instances_ready_ratio": "How many of a version's instances are READY?",
     "sluicegate_weight_ratio": "What share should a version have, can it have, did it have?",
     "sluicegate_generation": "Do all workers serve the table that was published last?",
+    "sluicegate_workers": "How many workers are there, and do they run the compiled data plane?",
 }
 
 
@@ -31,6 +32,7 @@ def fleet_metrics(status: StatusView, instances: tuple[InstanceView, ...]) -> It
     yield from _instances(instances)
     yield from _versions(status.models)
     yield _generations(status)
+    yield _workers(status)
 
 
 def _gauge(name: str, labels: tuple[str, ...]) -> GaugeMetricFamily:
@@ -83,4 +85,12 @@ def _generations(status: StatusView) -> Metric:
     family = _gauge("sluicegate_generation", ("kind",))
     family.add_metric(("published",), status.generation)
     family.add_metric(("served",), min((one.generation for one in status.workers), default=0))
+    return family
+
+
+def _workers(status: StatusView) -> Metric:
+    """A worker that has just been started has not said which it is, and is not counted."""
+    family = _gauge("sluicegate_workers", ("data_plane",))
+    for kind, compiled in (("compiled", True), ("interpreted", False)):
+        family.add_metric((kind,), sum(one.compiled is compiled for one in status.workers))
     return family

@@ -62,6 +62,13 @@ def test_status_names_workers_that_are_behind() -> None:
     assert "generation 7, not yet served by worker 1" in text
 
 
+def test_status_says_whether_the_data_plane_is_compiled() -> None:
+    assert "\ndata plane: compiled\n" in _text(tables.status(STATUS, 0))
+    slow = replace(STATUS.workers[0], index=1, compiled=False)
+    mixed = replace(STATUS, workers=(*STATUS.workers, slow), data_plane="mixed")
+    assert "\ndata plane: interpreted in worker 1\n" in _text(tables.status(mixed, 0))
+
+
 @pytest.mark.parametrize(
     ("changed", "word"),
     [({"closing": True}, "closing on"), ({"serving": False}, "not serving yet on")],

@@ -76,7 +76,7 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
 
 async def test_what_a_worker_says_becomes_events_of_its_row(door: Door) -> None:
     said: list[Message] = [
-        Hello(1, 3, 77, 9),
+        Hello(1, 3, 77, 9, True),
         Ack(10),
         Sent(5, 6),
         Empty(5, 7),
@@ -89,10 +89,11 @@ async def test_what_a_worker_says_becomes_events_of_its_row(door: Door) -> None:
 
 
 async def test_a_message_goes_to_the_row_it_is_for_and_to_nobody_else(door: Door) -> None:
-    door.say(Hello(1, 3, 77, 0))
+    door.say(Hello(1, 3, 77, 0, True))
     linked = await door.next()
     assert isinstance(linked, WorkerLinked)
     assert (linked.index, linked.row, linked.pid, linked.generation) == (1, 3, 77, 0)
+    assert linked.compiled
     door.links.tell(2, TellEmpty(1, 1))
     door.links.tell(3, TellEmpty(5, 7))
     async with asyncio.timeout(60):
@@ -100,7 +101,7 @@ async def test_a_message_goes_to_the_row_it_is_for_and_to_nobody_else(door: Door
 
 
 async def test_a_broken_link_is_told_with_its_pid(door: Door) -> None:
-    door.say(Hello(1, 3, 77, 0))
+    door.say(Hello(1, 3, 77, 0, True))
     await door.next()
     door.writer.close()
     event = await door.next()
@@ -111,10 +112,10 @@ async def test_a_broken_link_is_told_with_its_pid(door: Door) -> None:
 async def test_an_old_link_that_ends_after_the_new_one_began_is_nobodys(
     door: Door, tmp_path: Path
 ) -> None:
-    door.say(Hello(1, 3, 77, 0))
+    door.say(Hello(1, 3, 77, 0, True))
     await door.next()
     _, second = await asyncio.open_unix_connection(str(tmp_path / "door.sock"))
-    second.write(encode(Hello(1, 3, 77, 0)))
+    second.write(encode(Hello(1, 3, 77, 0, True)))
     await door.next()
     door.writer.close()
     second.write(encode(Ack(4)))

@@ -178,7 +178,7 @@ async def test_events_follow_what_is_done(bench: Bench) -> None:
 
 async def test_metrics_are_read_from_the_segment_and_say_what_the_views_say(bench: Bench) -> None:
     slot = bench.loop.state.instances["a"].slot
-    bench.ledger.ended(slot, Outcome.SERVED)
+    bench.ledger.settle(bench.ledger.open(slot, 1, 1, b"", 0), Outcome.SERVED, 0, 0)
     text = bench.live.metrics().decode()
     samples = {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value

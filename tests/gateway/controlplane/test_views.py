@@ -1,8 +1,10 @@
 from dataclasses import replace
 
+import pytest
+
 from gateway.controlplane import views
 from gateway.fleet.events import PollFailed
-from gateway.fleet.snapshot import FleetSnapshot
+from gateway.fleet.snapshot import FleetSnapshot, Worker
 from gateway.records import Intent
 from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import GRPC, both_ready, observed, play
@@ -45,3 +47,18 @@ def test_one_that_was_told_to_stop_is_no_problem() -> None:
     stopped = replace(fleet.instances["a"], intent=Intent.STOP)
     fleet = replace(fleet, instances={**fleet.instances, "a": stopped})
     assert views.problems(fleet, 9.0) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        ((), "unknown"),
+        ((None,), "unknown"),
+        ((True, None), "compiled"),
+        ((False, False), "interpreted"),
+        ((True, False), "mixed"),
+    ],
+)
+def test_the_data_plane_is_what_the_workers_say(said: tuple[bool | None, ...], word: str) -> None:
+    workers = {row: Worker(row, row, 7, 0.0, compiled=one) for row, one in enumerate(said)}
+    assert views.data_plane(replace(both_ready(), workers=workers)) == word

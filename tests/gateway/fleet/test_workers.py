@@ -28,6 +28,13 @@ def two() -> FleetSnapshot:
     return fleet
 
 
+def test_what_a_worker_says_of_its_data_plane_is_kept() -> None:
+    fleet, _ = play(two(), WorkerLinked(1, 1, 71, 0, 2.0, True))
+    assert [fleet.workers[row].compiled for row in (0, 1)] == [False, True]
+    fleet, _ = play(fleet, WorkerAcked(1, fleet.generation, 3.0))
+    assert fleet.workers[1].compiled
+
+
 def test_names_of_children() -> None:
     assert name_of("worker3.12") == (3, 12)
     assert name_of("instance.m-1-0") is None

@@ -78,3 +78,10 @@ def test_the_generation_served_is_the_one_that_all_workers_reach() -> None:
     assert values["generation", "published"] == 7
     assert values["generation", "served"] == 5
     assert _values(replace(STATUS, workers=()))["generation", "served"] == 0
+
+
+def test_workers_are_counted_by_what_they_say_of_their_data_plane() -> None:
+    first = STATUS.workers[0]
+    silent, slow = replace(first, compiled=None), replace(first, compiled=False)
+    values = _values(replace(STATUS, workers=(first, first, silent, slow)))
+    assert (values["workers", "compiled"], values["workers", "interpreted"]) == (2, 1)
