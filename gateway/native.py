@@ -21,6 +21,7 @@ NATIVE: Final = (
     "gateway.wire.lines",
     "gateway.routing.admit",
     "gateway.routing.compiled",
+    "gateway.routing.document",
     "gateway.routing.match",
     "gateway.routing.pick",
     "gateway.routing.replay",
