@@ -1,185 +1,158 @@
-"""`make bench` and `make bench-quick`: contenders in turns, one table.
+"""`make bench` and `make bench-quick`: contenders in turns, Sluicegate alone, one document.
 
 Floor 5, I/O.
-Contenders alternate every second or two and change their order from turn to turn, so that a
-neighbour who uses the machine for a minute does not decide who is faster. A round has several turns
-of each load and processes of its own. Memory is looked at in processes that did nothing else.
+Without a compiled build there is no column for it, and the targets that are about it stay open.
 """
 
 import argparse
 import asyncio
+import json
 import os
-import platform
-import re
 import resource
-import subprocess
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-import gateway.wire.heads
-from tests.bench import loads
-from tests.bench.contenders import (
-    CONTENDERS,
-    HERE,
-    LOAD_CORE,
-    PROXY_CORE,
-    CannotStart,
-    Contender,
-    process,
-)
-from tests.bench.loads import Load, Sizes
+from tests.bench import alone
+from tests.bench.alone import Ground
+from tests.bench.contenders import LOAD_CORE, PROXY_CORE, known
+from tests.bench.document import document
+from tests.bench.facts import facts
+from tests.bench.loads import Sizes
 from tests.bench.outputs import LoadFailed
-from tests.bench.report import BASELINE, OURS, Sample, document, quick_line, table
+from tests.bench.programs import BUILT, ROOT, build, instances, missing_build
+from tests.bench.report import BASELINE, OURS, OWN, PLAIN, quick_line, ratio_table, table
+from tests.bench.serving import INTERPRETED, Build, named
+from tests.bench.stalls import stalls
+from tests.bench.starting import CannotStart, process
+from tests.bench.targets import verdicts
+from tests.bench.turns import LOADS, Bench
 
-ROOT: Final = HERE.parents[1]
-BUILT: Final = ROOT / "var" / "bench"
 INSTANCES: Final = 10  # ports of the one stub: picks have something to choose from
-WARM_UP_S: Final = 1
-WINDOW_S: Final = 2  # of streams: 40,000 events
-COMPILE: Final = ("cc", "-O2", "-Wall", "-Wextra", "-Werror")
-
-LOADS: Final[dict[str, Load]] = {
-    "post": loads.post,
-    "uniq": loads.uniq,
-    "sse": loads.sse,
-    "up": loads.up,
-    "down": loads.down,
+ROUNDS: Final = 4
+MEMORY_ROUNDS: Final = 2  # five thousand streams cost the same every time
+QUICK: Final = ("post", "sse", "memory")
+ALONE: Final[dict[str, Callable[[Ground], Awaitable[None]]]] = {
+    "workers": alone.workers,
+    "routing": alone.routing,
+    "growth": alone.growth,
+    "held": alone.held,
+    "stalls": stalls,
 }
-TURNS: Final = {"post": 4, "uniq": 4, "sse": 2, "up": 2, "down": 2}  # of each load in a round
-QUICK: Final = ["post", "sse", "memory"]
+KINDS: Final = (*LOADS, "memory", *ALONE, "picks")
+SHORT: Final = {"turns": 1, "streams": 1000, "streams_held": 2000, "requests": 100_000}
+
+
+def split(text: str) -> list[str]:
+    return text.split(",")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.bench.compare", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round of nginx and Sluicegate")
-    parser.add_argument("--rounds", type=int, help="default: 4, with --quick 1")
-    parser.add_argument("--seconds", type=int, default=1, help="of each turn; default: %(default)s")
-    parser.add_argument("--only", type=lambda text: text.split(","), help="loads, with commas")
+    parser.add_argument("--short", action="store_true", help="one turn of everything, to try it")
+    parser.add_argument("--rounds", type=int, help=f"default: {ROUNDS}; 1 when quick or short")
+    parser.add_argument("--seconds", type=int, default=1, help="of each turn; default: 1")
+    parser.add_argument("--requests", type=int, help="of `growth`; default: 1,000,000")
+    parser.add_argument("--only", type=split, help=f"with commas, of {', '.join(KINDS)}")
+    parser.add_argument("--contenders", type=split, help="with commas; default: all there are")
+    parser.add_argument("--compiled", type=Path, default=BUILT / "compiled", help="a build")
+    parser.add_argument("--peers", type=Path, default=BUILT / "peers", help="virtual environment")
     parser.add_argument("--write", type=Path, metavar="FILE", help="where the document goes")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if unknown := set(given.only or ()) - set(KINDS):
+        parser.error(f"--only knows {', '.join(KINDS)}; not {', '.join(sorted(unknown))}")
+    return given
 
 
-def build(name: str) -> Path:
-    """The compiled program."""
-    BUILT.mkdir(parents=True, exist_ok=True)
-    subprocess.run([*COMPILE, "-o", str(BUILT / name), str(HERE / f"{name}.c")], check=True)
-    return BUILT / name
+def sizes_of(given: argparse.Namespace) -> Sizes:
+    changes = dict(SHORT) if given.short else {}
+    if given.requests:
+        changes["requests"] = given.requests
+    return Sizes(sse=build("sse"), seconds=given.seconds, **changes)
 
 
-@asynccontextmanager
-async def instances() -> AsyncIterator[list[int]]:
-    """Ports of a running stub."""
-    async with process(str(build("stub")), str(INSTANCES), stdout=subprocess.PIPE) as stub:
-        assert stub.stdout is not None
-        yield [int(port) for port in (await stub.stdout.readline()).split()]
+async def picks(bench: Bench, builds: Sequence[Build]) -> None:
+    """Each in a process of its own, on the proxy's core."""
+    for one in builds:
+        path = os.pathsep.join(str(folder) for folder in (one.folder, ROOT) if folder)
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+        command = ("taskset", "-c", str(PROXY_CORE), sys.executable, "-m", "tests.bench.picks")
+        piped = asyncio.subprocess.PIPE
+        async with process(*command, stdout=piped, environment=environment) as measuring:
+            output, _ = await measuring.communicate()
+        found = {
+            f"pick_{policy}_{count}_ns": value
+            for policy, row in json.loads(output).items()
+            for count, value in row.items()
+        }
+        bench.note(0, named(one), found)
 
 
-class Bench:
-    """Owner of the samples. `ports` are the instances'."""
-
-    def __init__(self, contenders: Sequence[str], ports: Sequence[int], sizes: Sizes) -> None:
-        self.samples: list[Sample] = []
-        self._contenders = contenders
-        self._ports = ports
-        self._addresses = [f"127.0.0.1:{port}" for port in ports]
-        self._sizes = sizes
-
-    async def round(self, number: int, kinds: Sequence[str]) -> None:
-        if wanted := [kind for kind in LOADS if kind in kinds]:
-            async with AsyncExitStack() as stack:
-                running = [await self._started(stack, name) for name in self._contenders]
-                for kind in wanted:
-                    await self._turns(number, kind, running)
-        if "memory" in kinds:
-            for name in self._contenders:
-                async with AsyncExitStack() as stack:
-                    who = await self._started(stack, name)
-                    self._note(number, name, await loads.memory(who, self._sizes))
-
-    async def _started(self, stack: AsyncExitStack, name: str) -> Contender:
-        """Warm: every instance has a connection, whatever is made once is made."""
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sluicegate-bench-"))
-        os.chmod(folder, 0o755)  # nginx's worker is another user
-        who = await stack.enter_async_context(CONTENDERS[name](Path(folder), self._addresses))
-        await loads.requests(who.port, "post.lua", WARM_UP_S, loads.CONNECTIONS)
-        return who
-
-    async def _turns(self, number: int, kind: str, running: Sequence[Contender]) -> None:
-        without = await loads.direct(self._ports[0], self._sizes) if kind == "sse" else 0.0
-        for k in range(TURNS[kind]):
-            turn = number * TURNS[kind] + k
-            first = turn % len(running)
-            for who in [*running[first:], *running[:first]]:
-                found = await LOADS[kind](who, self._sizes)
-                if kind == "sse":
-                    found["sse_added_us"] = found["sse_p50_us"] - without
-                self._note(turn, who.name, found)
-
-    def _note(self, turn: int, name: str, found: loads.Values) -> None:
-        said = " ".join(f"{figure}={value:.1f}" for figure, value in found.items())
-        print(f"turn {turn + 1}: {name:11} {said}", file=sys.stderr, flush=True)
-        self.samples += [Sample(turn, name, figure, value) for figure, value in found.items()]
+async def measure(given: argparse.Namespace, builds: Sequence[Build], bench: Bench) -> None:
+    kinds = given.only or (QUICK if given.quick else KINDS)
+    for number in range(given.rounds):
+        await bench.round(number, kinds)
+        if "memory" in kinds and number < MEMORY_ROUNDS:
+            await bench.memory(number)
+    ground = Ground(bench.ports, bench.sizes, builds[0], bench.note)
+    for kind in ALONE:
+        if kind in kinds:
+            await ALONE[kind](ground)
+    if "picks" in kinds:
+        await picks(bench, builds)
 
 
-def facts(rounds: int, seconds: int, load: tuple[float, float]) -> list[str]:
-    """What a reader has to know of the run; no name of a host or a place."""
-    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    kernel = ".".join(platform.release().split(".")[:2])
-    is_python = str(gateway.wire.heads.__file__).endswith(".py")
-    kind = "interpreted" if is_python else "compiled"
-    return [
-        f"{datetime.now(UTC):%Y-%m-%d}, `make bench`: {rounds} rounds; turns of {seconds} s, "
-        f"of streams {WINDOW_S} s",
-        f"{os.cpu_count()} cores of {cpu[1] if cpu else platform.machine()}, Linux {kernel}; "
-        f"load average {load[0]:.1f} before the run, {load[1]:.1f} after it",
-        f"{_version('nginx', '-v')}, HAProxy {_version('haproxy', '-v')}, "
-        f"Python {platform.python_version()}, data plane {kind}",
-        f"one working process each, on a core of its own; {INSTANCES} instances and the load on "
-        "the other; Sluicegate whole: `sluicegate serve`, one worker, model read from the body",
-    ]
-
-
-def _version(*command: str) -> str:
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = re.search(r"nginx/\S+|(?<=version )[\d.]+", said.stdout + said.stderr)
-    return found[0] if found else "of unknown version"
-
-
-async def run(given: argparse.Namespace) -> Bench:
-    rounds = given.rounds or (1 if given.quick else 4)
-    kinds = given.only or (QUICK if given.quick else [*LOADS, "memory"])
-    contenders = [BASELINE, OURS] if given.quick else list(CONTENDERS)
-    before = os.getloadavg()[0]
-    async with instances() as ports:
-        bench = Bench(contenders, ports, Sizes(build("sse"), given.seconds, 5000, WINDOW_S))
-        for number in range(rounds):
-            await bench.round(number, kinds)
-    shown = table(bench.samples, contenders)
-    print(shown)
+async def run(given: argparse.Namespace) -> None:
+    begun, load_before = time.monotonic(), os.getloadavg()[0]
+    missing = missing_build(given.compiled)
+    builds = [INTERPRETED] if missing else [Build("compiled", given.compiled), INTERPRETED]
+    starts = known(builds, given.peers)
+    wanted = given.contenders or ([BASELINE, named(builds[0])] if given.quick else list(starts))
+    sizes = sizes_of(given)
+    build("stub")
+    async with instances(INSTANCES) as ports:
+        bench = Bench({name: starts[name] for name in starts if name in wanted}, ports, sizes)
+        if missing:
+            bench.tell(f"Sluicegate (compiled) is left out: {missing}")
+        await measure(given, builds, bench)
+    show(bench)
     if given.write:
-        said = facts(rounds, given.seconds, (before, os.getloadavg()[0]))
-        given.write.write_text(document(shown, said))
-    return bench
+        loaded = (load_before, os.getloadavg()[0])
+        said = facts(given.rounds, sizes, loaded, given.peers, time.monotonic() - begun)
+        given.write.write_text(document(bench.samples, bench.names(), said, bench.notes))
+    if given.quick and not given.only:
+        print(quick_line(bench.samples, named(builds[0])))
+
+
+def show(bench: Bench) -> None:
+    """What the document holds, for a terminal."""
+    names = bench.names()
+    ours = [one for one in names if one in (OURS, PLAIN)]
+    tables = (
+        table(bench.samples, names),
+        ratio_table(bench.samples, names),
+        table(bench.samples, ours, OWN),
+        verdicts(bench.samples),
+        "\n".join(bench.notes),
+    )
+    print("\n\n".join(text for text in tables if text))
 
 
 def main() -> None:
     given = arguments()
+    given.rounds = given.rounds or (1 if given.quick or given.short else ROUNDS)
     if not {PROXY_CORE, LOAD_CORE} <= os.sched_getaffinity(0):
         sys.exit("bench: two cores are needed, one for the proxy and one for everything else")
     os.sched_setaffinity(0, {LOAD_CORE})  # inherited; working processes are moved off it
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
-        bench = asyncio.run(run(given))
+        asyncio.run(run(given))
     except (CannotStart, LoadFailed) as exc:
         sys.exit(f"bench: {exc}")
-    if given.quick and not given.only:
-        print(quick_line(bench.samples))
 
 
 if __name__ == "__main__":

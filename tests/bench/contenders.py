@@ -5,70 +5,37 @@ Everything else of a contender (nginx's master, Sluicegate's control and supervi
 other core, with load and instances.
 """
 
-import asyncio
+import os
 import resource
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.bench.processes import children, pin
-from tests.bench.serving import gateway_over
+from tests.bench.processes import children, maps, pin
+from tests.bench.serving import Build, gateway_over, named
+from tests.bench.starting import CannotStart, answers, listens, process
 from tests.gateway.dataplane.harness import free_port
+from tests.live.gateways import Gateway
 
 HERE: Final = Path(__file__).parent
 PROXY_CORE: Final = 0
 LOAD_CORE: Final = 1
-PATIENCE_S: Final = 10.0  # for a process to listen
-LOOK_AGAIN_S: Final = 0.02  # nginx and haproxy tell nobody that they listen
-
-
-class CannotStart(Exception):
-    """A contender or a part of the bench does not run here."""
+STREAMS_MAX: Final = 20_000  # routers bound what they hold; the load is not about that bound
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A running proxy. `worker`: pid of the process that relays."""
+    """A running proxy. `workers`: the processes that relay."""
 
     name: str
     port: int
-    worker: int
+    workers: tuple[int, ...]
 
 
 Start = Callable[[Path, Sequence[str]], AbstractAsyncContextManager[Contender]]
-
-
-@asynccontextmanager
-async def process(
-    *command: str, stdout: int | None = None
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Ended at the end."""
-    try:
-        started = await asyncio.create_subprocess_exec(*command, stdout=stdout)
-    except FileNotFoundError:
-        raise CannotStart(f"{command[0]} is not installed") from None
-    try:
-        yield started
-    finally:
-        with suppress(ProcessLookupError):
-            started.terminate()
-        await started.wait()
-
-
-async def listens(port: int, started: asyncio.subprocess.Process) -> None:
-    """Returns when the port takes connections."""
-    async with asyncio.timeout(PATIENCE_S):
-        while started.returncode is None:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                await asyncio.sleep(LOOK_AGAIN_S)
-                continue
-            writer.close()
-            return
-    raise CannotStart(f"a proxy ended with exit code {started.returncode} before it listened")
 
 
 def fill(template: str, folder: Path, port: int, instances: Sequence[str]) -> Path:
@@ -90,7 +57,7 @@ async def nginx(folder: Path, addresses: Sequence[str]) -> AsyncIterator[Contend
         await listens(port, master)
         worker = children(master.pid)[0]
         pin(worker, PROXY_CORE)
-        yield Contender("nginx", port, worker)
+        yield Contender("nginx", port, (worker,))
 
 
 @asynccontextmanager
@@ -103,20 +70,73 @@ async def haproxy(folder: Path, addresses: Sequence[str]) -> AsyncIterator[Conte
     async with process("haproxy", "-q", "-f", str(path)) as only:
         await listens(port, only)
         pin(only.pid, PROXY_CORE)
-        yield Contender("HAProxy", port, only.pid)
+        yield Contender("HAProxy", port, (only.pid,))
 
 
 @asynccontextmanager
-async def sluicegate(folder: Path, addresses: Sequence[str]) -> AsyncIterator[Contender]:
-    async with gateway_over(folder, addresses) as gateway:
-        port = int(gateway.where["listen"][0].rpartition(":")[2])
-        worker = (await gateway.read("/status"))["workers"][0]["pid"]
-        pin(worker, PROXY_CORE)
-        yield Contender("Sluicegate", port, worker)
+async def gateway(
+    build: Build, folder: Path, addresses: Sequence[str], workers: int = 1
+) -> AsyncIterator[tuple[Gateway, Contender]]:
+    """Raises: CannotStart when a worker does not run the build."""
+    async with gateway_over(folder, addresses, workers, build) as made:
+        port = int(made.where["listen"][0].rpartition(":")[2])
+        pids = tuple(one["pid"] for one in (await made.read("/status"))["workers"])
+        for pid in pids:
+            if build.folder is not None and not maps(pid, build.folder):
+                raise CannotStart(f"Sluicegate's worker runs nothing of {build.folder}")
+            pin(pid, PROXY_CORE)
+        yield made, Contender(named(build), port, pids)
 
 
-CONTENDERS: Final[dict[str, Start]] = {
-    "nginx": nginx,
-    "HAProxy": haproxy,
-    "Sluicegate": sluicegate,
-}
+@asynccontextmanager
+async def sluicegate(
+    build: Build, folder: Path, addresses: Sequence[str]
+) -> AsyncIterator[Contender]:
+    async with gateway(build, folder, addresses) as (_, who):
+        yield who
+
+
+@asynccontextmanager
+async def router(
+    name: str, command: Sequence[str], folder: Path, addresses: Sequence[str]
+) -> AsyncIterator[Contender]:
+    """A router that takes its instances' addresses on the command line.
+
+    It has one core, so it gets one thread for its tasks: with a thread for each core of the machine
+    they would be in each other's way. It is pinned before it starts, so every thread is.
+    """
+    _check_installed(command[0])
+    port, metrics = free_port(), free_port()
+    urls = [f"http://{one}" for one in addresses]
+    options = ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics)]
+    options += ["--policy", "round_robin", "--log-level", "error"]
+    options += ["--max-concurrent-requests", str(STREAMS_MAX), "--worker-urls", *urls]
+    environment = {**os.environ, "TOKIO_WORKER_THREADS": "1"}
+    pinned = ("taskset", "-c", str(PROXY_CORE), *command)
+    with (folder / "log").open("wb") as log:
+        async with process(
+            *pinned, *options, stdout=log, stderr=log, environment=environment
+        ) as only:
+            await answers(port, only)
+            yield Contender(name, port, (only.pid,))
+
+
+def _check_installed(program: str) -> None:
+    """`taskset` would be the program that starts, and what it says is not worth reading."""
+    if not Path(program).exists():
+        raise CannotStart("it is not installed: `make bench` does that")
+
+
+def known(builds: Sequence[Build], peers: Path) -> dict[str, Start]:
+    """Every contender by its name, in the order of the table. `peers`: a virtual environment."""
+    python = str(peers / "bin" / "python")
+    routers = {"sglang-router": "sglang_router", "vllm-router": "vllm_router"}
+    return {
+        "nginx": nginx,
+        "HAProxy": haproxy,
+        **{named(build): partial(sluicegate, build) for build in builds},
+        **{
+            name: partial(router, name, (python, "-m", f"{module}.launch_router"))
+            for name, module in routers.items()
+        },
+    }

@@ -28,14 +28,25 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """What `sse` has seen: events in its window, and the first bytes of all answers."""
+    """What `sse` has seen: events in its window, and the first bytes of all answers.
+
+    `live`: streams that were open at the end. `errors`: those that were not, and wrong statuses.
+    """
 
     seconds: float
     events: int
     live: int
+    errors: int
     p50_us: float
     p99_us: float
     first_p50_us: float
+
+    def check(self, wanted: int) -> None:
+        """Raises: LoadFailed unless so many streams lived to the end, and moved."""
+        if self.errors or self.live != wanted:
+            raise LoadFailed(f"{self.errors} errors, {self.live} of {wanted} streams at the end")
+        if not self.events:
+            raise LoadFailed("not one event in the whole window")
 
 
 def read_wrk(text: str) -> Requests:
@@ -57,21 +68,24 @@ def _percentile(text: str, share: int) -> float:
     return float(found[1]) * UNITS_US[found[2]]
 
 
-def read_sse(text: str, wanted: int) -> Streams:
-    """`wanted`: streams that have to be there at the end.
-
-    Raises: LoadFailed.
-    """
-    said = json.loads(text)
-    if said["errors"] or said["live"] != wanted:
-        raise LoadFailed(f"{said['errors']} errors, {said['live']} of {wanted} streams at the end")
-    if not said["events"]:
-        raise LoadFailed("not one event in the whole window")
+def read_sse(text: str) -> Streams:
+    """Raises: LoadFailed when the text is not what `sse` prints."""
+    try:
+        said = json.loads(text)
+    except ValueError:
+        raise LoadFailed(f"not the output of sse: {text!r}") from None
     return Streams(
         said["seconds"],
         said["events"],
         said["live"],
+        said["errors"],
         said["p50_us"],
         said["p99_us"],
         said["first_p50_us"],
     )
+
+
+def read_gauge(text: str, name: str) -> float:
+    """The sum of a metric over all its labels, in the text that /metrics serves."""
+    lines = re.findall(rf"^{name}(?:\{{.*\}})? (\S+)", text, re.MULTILINE)
+    return sum(float(value) for value in lines)

@@ -3,8 +3,9 @@
 Floor 3, I/O.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,22 +17,45 @@ VERSION: Final = "1"  # as lifecycle_front says
 LIMIT: Final = 1_000_000  # requests in flight per instance: nothing here is about waiting
 
 
-def config_text(folder: Path, instances: Sequence[Fronted], gateway: str = "") -> str:
-    """A whole config.toml; `gateway` are further lines of that table."""
+@dataclass(frozen=True, slots=True)
+class Build:
+    """How the data plane runs. `folder` holds its compiled modules; None: as plain Python."""
+
+    name: str
+    folder: Path | None
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Without the safe path, Python would take the folder it is started in first."""
+        if self.folder is None:
+            return {}
+        return {"PYTHONPATH": str(self.folder), "PYTHONSAFEPATH": "1"}
+
+
+INTERPRETED: Final = Build("interpreted", None)
+
+
+def named(build: Build) -> str:
+    """The contender that is a gateway of this build."""
+    return f"Sluicegate ({build.name})"
+
+
+def config_text(folder: Path, instances: Sequence[Fronted], workers: int = 1) -> str:
+    """A whole config.toml."""
     model = f'[[model]]\nname = "{MODEL}"\nweights = {{ "{VERSION}" = 1 }}\nlimit = {LIMIT}\n'
-    default = f'default_model = "{MODEL}"\nworkers = 1\n{gateway}'
+    default = f'default_model = "{MODEL}"\nworkers = {workers}\n'
     tables = (model, *(one.toml(MODEL) for one in instances))
     return config(folder, *tables, gateway=default)
 
 
 @asynccontextmanager
 async def gateway_over(
-    folder: Path, addresses: Sequence[str], gateway: str = ""
+    folder: Path, addresses: Sequence[str], workers: int = 1, build: Build = INTERPRETED
 ) -> AsyncIterator[Gateway]:
     """A gateway with an instance at each address, when all of them are READY to it."""
     async with fronted(addresses, MODEL) as instances:
-        text = config_text(folder, instances, gateway)
-        async with running(folder, text) as running_gateway:
+        text = config_text(folder, instances, workers)
+        async with running(folder, text, build.environment) as running_gateway:
             await running_gateway.ready(*(one.name for one in instances))
             await running_gateway.says(lambda text: text == "every worker serves a table")
             # What is in force already; the answer comes when all workers serve all of it.

@@ -6,7 +6,9 @@
  *   "stream":true,"chunks":N,"milli_hz":R   N events, R in 1000 s, each with the CLOCK_MONOTONIC
  *                                           time of its sending, so that readers see delays
  *   "answer_bytes":N                        N bytes of JSON-like text
- *   neither                                 JSON of 800 bytes
+ *   "unread":true                           nothing: the rest of the request is never read
+ *   none of these                           JSON of 800 bytes
+ * A GET is answered with what routers ask of an instance before they take it: its health, its models.
  * Requests are framed by Content-Length, and a connection carries one at a time: what a proxy
  * sends. Anything else closes the connection, which the load generators count.
  */
@@ -34,7 +36,7 @@
 #define BACKLOG 8192     /* thousands of streams are opened at once */
 #define NS 1000000000ULL
 
-enum stage { LISTENING, READING_HEAD, READING_BODY, ANSWERING };
+enum stage { LISTENING, READING_HEAD, READING_BODY, ANSWERING, STALLED };
 
 struct conn {
   int fd;
@@ -53,8 +55,8 @@ struct conn {
 };
 
 static int epoll;
-static char answer[ANSWER + 256], block[BLOCK];
-static size_t answer_size;
+static char answer[ANSWER + 256], block[BLOCK], about[1024];
+static size_t answer_size, about_size;
 
 static uint64_t now(void) {
   struct timespec t;
@@ -200,6 +202,14 @@ static bool respond(struct conn *c, const char *body) {
   return write_text(c, c->event, (size_t)size);
 }
 
+/* Unread from here on, until the peer hangs up. */
+static bool stall(struct conn *c) {
+  c->stage = STALLED;
+  struct epoll_event e = {.events = 0, .data.ptr = c}; /* a hang-up is always told */
+  epoll_ctl(epoll, EPOLL_CTL_MOD, c->fd, &e);
+  return true;
+}
+
 static bool read_head(struct conn *c) {
   ssize_t n = recv(c->fd, c->kept + c->filled, KEPT - c->filled, 0);
   if (n <= 0) return n < 0 && errno == EAGAIN;
@@ -207,12 +217,18 @@ static bool read_head(struct conn *c) {
   c->kept[c->filled] = 0;
   char *end = strstr(c->kept, "\r\n\r\n");
   if (!end) return c->filled < KEPT;
+  if (!strncmp(c->kept, "GET ", 4)) {
+    c->stage = ANSWERING;
+    c->filled = 0;
+    return write_text(c, about, about_size);
+  }
   char *length = strcasestr(c->kept, "\r\ncontent-length:");
   if (!length || length > end) return false;
   uint64_t body = strtoull(length + strlen("\r\ncontent-length:"), NULL, 10);
   uint64_t here = c->filled - (size_t)(end + 4 - c->kept);
   if (here > body) return false;
   c->body_left = body - here;
+  if (strstr(end, "\"unread\":true")) return stall(c);
   if (!c->body_left) return respond(c, end + 4);
   if (c->filled == KEPT) c->stage = READING_BODY; /* the rest is only counted */
   return true;
@@ -233,6 +249,7 @@ static bool readable(struct conn *c) {
   switch (c->stage) {
     case READING_HEAD: return read_head(c);
     case READING_BODY: return read_body(c);
+    case STALLED: return false; /* it has hung up */
     default: return recv(c->fd, &surplus, 1, 0) < 0 && errno == EAGAIN;
   }
 }
@@ -284,6 +301,12 @@ static void prepare_answers(void) {
                                  "server: uvicorn\r\ncontent-length: %d\r\n"
                                  "content-type: application/json\r\n\r\n%s", ANSWER, body);
   memset(block, 'a', sizeof block);
+  static const char said[] = "{\"status\":\"ok\",\"model_path\":\"m\",\"served_model_name\":\"m\","
+                             "\"object\":\"list\",\"data\":[{\"id\":\"m\",\"object\":\"model\","
+                             "\"created\":1,\"owned_by\":\"stub\"}]}";
+  about_size = (size_t)snprintf(about, sizeof about,
+                                "HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-length: %zu\r\n"
+                                "content-type: application/json\r\n\r\n%s", sizeof said - 1, said);
 }
 
 static void send_due_events(void) {

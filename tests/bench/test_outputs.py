@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.bench.outputs import LoadFailed, Requests, Streams, read_sse, read_wrk
+from tests.bench.outputs import LoadFailed, Requests, Streams, read_gauge, read_sse, read_wrk
 
 WRK = """Running 2s test @ http://127.0.0.1:43091/v1/completions
   1 threads and 4 connections
@@ -46,15 +46,34 @@ def test_what_is_not_the_output_of_wrk_is_refused() -> None:
 
 
 def test_streams_are_read_when_all_of_them_lived_to_the_end() -> None:
-    assert read_sse(SSE % 0, 200) == Streams(2.002, 40019, 200, 45, 4230, 206)
+    seen = read_sse(SSE % 0)
+    assert seen == Streams(2.002, 40019, 200, 0, 45, 4230, 206)
+    seen.check(200)
 
 
 @pytest.mark.parametrize(("errors", "wanted"), [(1, 200), (0, 201)], ids=["errors", "missing"])
 def test_lost_streams_are_refused(errors: int, wanted: int) -> None:
     with pytest.raises(LoadFailed):
-        read_sse(SSE % errors, wanted)
+        read_sse(SSE % errors).check(wanted)
 
 
 def test_a_window_without_an_event_is_refused() -> None:
     with pytest.raises(LoadFailed, match="not one event"):
-        read_sse((SSE % 0).replace("40019", "0"), 200)
+        read_sse((SSE % 0).replace("40019", "0")).check(200)
+
+
+def test_what_is_not_the_output_of_sse_is_refused() -> None:
+    with pytest.raises(LoadFailed, match="not the output"):
+        read_sse("")
+
+
+def test_a_gauge_is_the_sum_over_its_labels_and_no_other_metric() -> None:
+    text = """# HELP sluicegate_in_flight How many?
+sluicegate_in_flight{model="m",instance="a"} 2.0
+sluicegate_in_flight{model="m",instance="b"} 1.0
+sluicegate_in_flight_never 40.0
+sluicegate_plain 7
+"""
+    assert read_gauge(text, "sluicegate_in_flight") == 3
+    assert read_gauge(text, "sluicegate_plain") == 7
+    assert read_gauge(text, "sluicegate_none") == 0

@@ -3,20 +3,23 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
-from tests.bench.processes import children, cpu_ns, pin, rss_kib
+import orjson
+
+from tests.bench.processes import children, cpu_ns, maps, pin, rss_kib
 
 
 def test_work_is_seen_as_cpu_time() -> None:
-    before = cpu_ns(os.getpid())
+    before = cpu_ns([os.getpid()])
     sum(range(100_000))
-    assert cpu_ns(os.getpid()) > before
+    assert cpu_ns([os.getpid()]) > before
 
 
 def test_touched_memory_is_seen() -> None:
-    before = rss_kib(os.getpid())
+    before = rss_kib([os.getpid()])
     block = b"x" * (64 << 20)
-    assert rss_kib(os.getpid()) - before > 32 << 10
+    assert rss_kib([os.getpid()]) - before > 32 << 10
     del block
 
 
@@ -28,3 +31,18 @@ def test_a_child_is_found_and_pinned_to_one_core() -> None:
         pin(child.pid, core)
         assert os.sched_getaffinity(child.pid) == {core}
         child.communicate(b"\n")
+
+
+def test_several_processes_are_counted_together() -> None:
+    command = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
+        both = rss_kib([os.getpid(), child.pid])
+        assert both > rss_kib([os.getpid()])
+        assert cpu_ns([os.getpid(), child.pid]) > 0
+        child.communicate(b"\n")
+
+
+def test_a_library_that_is_loaded_is_found_below_its_folder_only(tmp_path: Path) -> None:
+    assert orjson.__file__ is not None
+    assert maps(os.getpid(), Path(orjson.__file__).parent)
+    assert not maps(os.getpid(), tmp_path)

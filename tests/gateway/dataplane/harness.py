@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -26,11 +26,19 @@ M = TypeVar("M")
 class WorkerProcess:
     """One worker, its sockets and its control connection. Made by `running`."""
 
-    def __init__(self, folder: Path, index: int = 0, row: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        index: int = 0,
+        row: int = 0,
+        layout: Layout = LAYOUT,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         self.index = index
         self.row = row
-        self.segment_fd = create(LAYOUT)
+        self._environment = {**os.environ, **(environment or {})}
+        self.segment_fd = create(layout)
         self.segment = Segment(self.segment_fd)
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.port: int = self.listener.getsockname()[1]
@@ -54,6 +62,7 @@ class WorkerProcess:
             *("--life-fd", str(self._life_read), "--listen-fds", listening),
             *("--parent", str(os.getpid()), "--log-format", "text"),
             pass_fds=descriptors,
+            env=self._environment,
         )
         await self.hears(Hello)
         return self
@@ -121,8 +130,10 @@ class WorkerProcess:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[WorkerProcess]:
-    worker = WorkerProcess(folder)
+async def running(
+    folder: Path, layout: Layout = LAYOUT, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[WorkerProcess]:
+    worker = WorkerProcess(folder, layout=layout, environment=environment)
     try:
         yield await worker.start()
     finally:
