@@ -9,6 +9,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 MODEL := smollm2-135m-instruct
 SNAPSHOT := var/models/$(MODEL)/1
+BENCH := var/bench
 # MindSpore has wheels up to Python 3.12.
 PYTHON ?= $(shell for p in python3.12 python3.11 python3; do $$p -c 'import sys; raise SystemExit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && { echo $$p; break; }; done)
 
@@ -62,13 +63,26 @@ define install-bench-tools
 	if [ -n "$$missing" ]; then apt-get -qq update; apt-get -qq install -y --no-install-recommends $$missing; fi
 endef
 
-bench: $(VENV)/ready ## Sluicegate beside nginx and HAProxy; writes docs/benchmarks.md (about 8 minutes)
-	$(install-bench-tools)
-	@$(BIN)/python -m tests.bench.compare --write docs/benchmarks.md
+# The data plane compiled, apart from its sources: an extension beside one would win, silently.
+$(BENCH)/compiled/ready: setup.py $(shell find gateway -name '*.py') | $(VENV)/ready
+	@echo "compiling the data plane for the benchmark (a minute)"
+	@rm -rf $(BENCH)/compiled; mkdir -p $(BENCH)/compiled
+	@$(BIN)/python setup.py -q build --build-base $(BENCH)/build --build-lib $(BENCH)/compiled
+	@touch $@
 
-bench-quick: $(VENV)/ready ## the same, nginx only, in less than a minute
+# Routers to compare with, apart from our environment; without them their columns are missing.
+$(BENCH)/peers/ready: tests/bench/peers.txt | $(VENV)/ready
+	@rm -rf $(BENCH)/peers; { $(BIN)/python -m venv $(BENCH)/peers \
+		&& $(BENCH)/peers/bin/pip install --disable-pip-version-check --quiet -r $< && touch $@; } \
+		|| echo "the routers of $< cannot be installed here, they are left out"
+
+bench: $(VENV)/ready $(BENCH)/compiled/ready $(BENCH)/peers/ready ## Sluicegate beside nginx, HAProxy and routers, and alone; writes docs/benchmarks.md (about 18 minutes)
 	$(install-bench-tools)
-	@$(BIN)/python -m tests.bench.compare --quick
+	@$(BIN)/python -m tests.bench.compare --compiled $(BENCH)/compiled --peers $(BENCH)/peers --write docs/benchmarks.md
+
+bench-quick: $(VENV)/ready $(BENCH)/compiled/ready ## nginx and Sluicegate compiled, in less than a minute once that is done
+	$(install-bench-tools)
+	@$(BIN)/python -m tests.bench.compare --compiled $(BENCH)/compiled --quick
 
 http-cases: $(VENV)/ready ## CASES=script.py (like tests/http_cases.py), ARGS="its options", against a fresh gateway
 	@$(BIN)/python -m tests.bench.run_cases "$(or $(CASES),tests/http_cases.py)" $(ARGS)
