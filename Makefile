@@ -65,6 +65,7 @@ endef
 
 # The data plane compiled, apart from its sources: an extension beside one would win, silently.
 $(BENCH)/compiled/ready: setup.py $(shell find gateway -name '*.py') | $(VENV)/ready
+	$(install-bench-tools)
 	@echo "compiling the data plane for the benchmark (a minute)"
 	@rm -rf $(BENCH)/compiled; mkdir -p $(BENCH)/compiled
 	@$(BIN)/python setup.py -q build --build-base $(BENCH)/build --build-lib $(BENCH)/compiled
