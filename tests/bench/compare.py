@@ -135,7 +135,7 @@ def show(bench: Bench) -> None:
         table(bench.samples, names),
         ratio_table(bench.samples, names),
         table(bench.samples, ours, OWN),
-        verdicts(bench.samples),
+        verdicts(bench.samples, measured_only=True),
         "\n".join(bench.notes),
     )
     print("\n\n".join(text for text in tables if text))

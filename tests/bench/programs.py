@@ -37,7 +37,7 @@ async def instances(count: int) -> AsyncIterator[list[int]]:
 def missing_build(folder: Path) -> str:
     """Why the folder does not hold the data plane as it is here, compiled; "" when it does."""
     if not any((folder / "gateway").rglob("*.so")):
-        return f"{folder} holds no compiled module, `make bench` makes them"
+        return f"{folder} holds no compiled module: see what setup.py says when it makes them"
     for source in sorted((ROOT / "gateway").rglob("*.py")):
         copy = folder / source.relative_to(ROOT)
         if not copy.exists() or copy.read_bytes() != source.read_bytes():

@@ -91,11 +91,13 @@ TARGETS: Final = (
 )
 
 
-def verdicts(samples: Sequence[Sample]) -> str:
-    """The table of targets beside what was measured."""
+def verdicts(samples: Sequence[Sample], measured_only: bool = False) -> str:
+    """The table of targets beside what was measured; "" when it would be empty."""
     rows = []
     for target in TARGETS:
         found = target.measure(samples)
+        if measured_only and not found:
+            continue
         shown = spread(found, target.decimals)
         rows.append([target.what, target.wanted(), shown, target.verdict(found)])
-    return grid(["", "wanted", "measured", ""], rows)
+    return grid(["", "wanted", "measured", ""], rows) if rows else ""

@@ -44,6 +44,7 @@ def test_without_samples_no_target_is_met() -> None:
     text = verdicts([])
     assert text.count("not measured") == len(TARGETS)
     assert "| met" not in text
+    assert verdicts([], measured_only=True) == ""
 
 
 def test_routers_are_measured_in_multiples_of_ours() -> None:
