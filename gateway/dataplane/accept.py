@@ -27,8 +27,7 @@ from gateway.dataplane.plane import Plane
 from gateway.dataplane.relay import Exchange
 from gateway.dataplane.stages import DIALLING, UNPLACED
 from gateway.errors import BadFraming, GatewayError
-from gateway.records import Policy
-from gateway.routing.compiled import CompiledTable, key_hash, models_answer
+from gateway.routing.compiled import AFFINITY, CompiledTable, key_hash, models_answer
 from gateway.routing.document import model_named, prompt_prefix, read_document
 from gateway.routing.match import (
     BY_BODY,
@@ -46,7 +45,6 @@ from gateway.wire.heads import RequestHead
 
 log = logging.getLogger(__name__)
 
-AFFINITY: Final = Policy.AFFINITY.value
 IDLE_GRACE_S: Final = 2.0  # at our end, for a kept-alive client that is just about to ask again
 EMPTY_LINES: Final = re.compile(rb"(?:\r\n)+")
 HEAD_END: Final = b"\r\n\r\n"

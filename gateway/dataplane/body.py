@@ -42,11 +42,8 @@ class HeldBody:
 
     def is_much(self) -> bool:
         """More than a replay is worth, or than all bodies together may take."""
-        bounds = self._plane.bounds
-        return (
-            self.size > bounds.replay_max_bytes
-            or self._plane.held_bytes > bounds.route_body_total_bytes
-        )
+        plane = self._plane
+        return self.size > plane.replay_max_bytes or plane.held_bytes > plane.bodies_max_bytes
 
     def joined(self) -> bytes:
         """All of it in one piece, which takes the place of the parts."""
@@ -54,12 +51,13 @@ class HeldBody:
             self.parts = [b"".join(self.parts)]
         return self.parts[0]
 
-    def send(self, head: bytes, transport: Any) -> None:
-        """Write a head and what is here behind it."""
+    def send(self, head: list[bytes], transport: Any) -> None:
+        """Write a head and what is here behind it. Shape: head's last line is the body's place."""
         parts = self.parts
         if len(parts) == 1 and len(parts[0]) <= JOINED_BYTES:
-            transport.write(head + parts[0])
+            head[-1] = parts[0]
+            transport.write(b"\r\n".join(head))
             return
-        transport.write(head)
+        transport.write(b"\r\n".join(head))
         for part in parts:
             transport.write(part)

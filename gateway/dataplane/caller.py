@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from gateway.dataplane.plane import Plane
 from gateway.errors import GatewayError
+from gateway.wire.compose import ways
+from gateway.wire.heads import RequestHead
 
 NS: Final = 1_000_000_000
 LINGER_NS: Final = 2 * NS  # a round trip and a slow client's next write; nginx waits 5 s
@@ -29,6 +31,8 @@ class Caller:
     `deadline_ns`: when the sweep ends the connection, 0 for never. `peer`: its address."""
 
     __slots__ = (
+        "_way",
+        "_way_to",
         "blocked",
         "deadline_ns",
         "peer",
@@ -43,6 +47,7 @@ class Caller:
         self.plane = plane
         self.transport: Any = None
         self.peer = b""
+        self._way = self._way_to = b""  # the lines made last, and the host that they name
         self.pending = b""  # read, and not yet used
         self.reading = HEAD
         self.deadline_ns = 0
@@ -61,6 +66,15 @@ class Caller:
     def finished(self, keep: bool) -> None:
         """The response is out."""
         raise NotImplementedError
+
+    def way(self, head: RequestHead, instance: bytes) -> bytes:
+        """The lines of `ways`; most clients ask for one host again and again."""
+        if head.forwarded_for or not head.host or head.start.minor == 0:
+            return ways(head, instance, self.peer)
+        if head.host != self._way_to:
+            self._way_to = head.host
+            self._way = ways(head, instance, self.peer)
+        return self._way
 
     def hold_upload(self, held: bool) -> None:
         """Stop (or go on) reading the request body."""

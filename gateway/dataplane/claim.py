@@ -1,23 +1,29 @@
 """Which instance a request holds, where it waits for one, and how all that is counted.
 
 Floor 2, no I/O.
-Owner: the exchange it is a part of. `take` reads instances and opens the lease in one step. Every
-lease that it opens is settled once, every request finished once.
+Owner: the exchange it is a part of, which calls `find` and `open` in one step. Every lease that it
+opens is settled once, every request finished once.
 """
+
+from typing import Final
 
 from gateway.dataplane.plane import Plane
 from gateway.errors import GatewayError, Refusal
 from gateway.records import Outcome
 from gateway.routing.admit import may_wait, not_ready, pinned, saturated
 from gateway.routing.compiled import CompiledRoute, CompiledTarget, CompiledVersion
-from gateway.routing.pick import NO_KEY, NONE_TRIED, POLICIES, draw_version
+from gateway.routing.pick import NO_KEY, NONE_TRIED, draw_version, pick
+from gateway.routing.replay import relief
 from gateway.state.ledger import NO_LEASE
 from gateway.state.waitroom import Key, Waiter
 
+_SERVED: Final = int(Outcome.SERVED)
+_REFUSED: Final = int(Outcome.REFUSED)
+
 
 class Claim:
-    """`target` is the last one it held; `lease` says whether it still does. `attempts` counts the
-    leases of this request; `tried` holds the slots that failed it."""
+    """`target` is the last one that it held; `lease` says whether it still does. `attempts` counts
+    the leases of this request; `tried` holds the slots that failed it."""
 
     __slots__ = (
         "_key",
@@ -44,16 +50,15 @@ class Claim:
         self._waiter = waiter
         self._wait_key: Key | None = None
         self._waits_since_ns = 0
+        self._pin = ""
+        self._key = NO_KEY
         self.lease = NO_LEASE
-        self.restart()
+        self.tried = NONE_TRIED
+        self.section = self.attempts = 0
 
     def restart(self) -> None:
         """For the next request."""
-        self._pin = ""
-        self._key = NO_KEY
-        self.section = 0
-        self.attempts = 0
-        self.tried: set[int] | frozenset[int] = NONE_TRIED
+        self.section = self.attempts = 0
 
     # -- finding an instance
 
@@ -66,6 +71,7 @@ class Claim:
         self.section = route.section
         self._pin = pin
         self._key = key
+        self.tried = NONE_TRIED
         self.version = self._draw(route)
 
     def _draw(self, route: CompiledRoute) -> CompiledVersion:
@@ -76,8 +82,8 @@ class Claim:
             raise not_ready(route, "")
         return version
 
-    def take(self, number: int, client_id: bytes, now: int, first: bool) -> bool:
-        """Open a lease on a target; False when there is no room. `first`: nobody waits before it.
+    def find(self, first: bool) -> bool:
+        """Whether a target has room; `target` then. `first`: nobody waits before this one.
 
         Raises: GatewayError.
         """
@@ -86,20 +92,23 @@ class Claim:
         if waiting and plane.waitroom.first((route.model, version.name)) is not None:
             return False
         ledger = plane.ledger
-        pick = POLICIES[route.policy]
-        target = pick(version, route.place, ledger.in_flight, plane.rng, self._key, self.tried)
+        target = pick(version, ledger, plane.rng, self._key, self.tried)
         if target is None:
             return False
-        lease = ledger.open(target.slot, route.section, number, client_id, now)
-        if lease == NO_LEASE:
+        if not ledger.free:
             raise GatewayError("leases_full", "the gateway holds as many requests as it can", 1)
-        version.tally.held += 1
-        self.lease = lease
         self.target = target
+        return True
+
+    def open(self, number: int, client_id: bytes, now: int, stage: int, connection: int) -> None:
+        """Open a lease on the target that was found just now."""
+        slot = self.target.slot
+        ledger = self._plane.ledger
+        self.lease = ledger.open(slot, self.section, number, client_id, now, stage, connection)
+        self.version.tally.held += 1
         self.attempts += 1
         if self._wait_key is not None:
             self.stop_waiting(now)
-        return True
 
     @property
     def held(self) -> bool:
@@ -111,7 +120,7 @@ class Claim:
 
     def avoid_target(self) -> None:
         """The next attempt goes elsewhere."""
-        self.tried = {*self.tried, self.target.slot}
+        self.tried = self.tried | {self.target.slot}
 
     def exhausted(self) -> bool:
         """Whether every target of the version has failed this request."""
@@ -132,6 +141,13 @@ class Claim:
             self.version = current
         else:
             self.version = self._draw(route)
+
+    def fall_back(self) -> None:
+        """After a failure that blames the instance: the version that takes over, if there is one.
+        Whoever has pinned a version keeps it."""
+        stable = relief(self.route, self.version)
+        if stable is not None and not self._pin:
+            self.version = stable
 
     # -- waiting for one
 
@@ -177,20 +193,24 @@ class Claim:
 
     # -- counting
 
-    def settle(self, outcome: Outcome, now: int, sent_bytes: int) -> None:
-        """The attempt is over."""
+    def settle(self, outcome: int, now: int, sent_bytes: int, first_ns: int) -> None:
+        """The attempt is over; `first_ns` as the ledger has it."""
         lease = self.lease
         self.lease = NO_LEASE
         self.version.tally.held -= 1
-        self._plane.ledger.settle(lease, outcome, now, sent_bytes)
+        self.version.freed = self.target
+        plane = self._plane
+        plane.ledger.settle(lease, outcome, now, sent_bytes, first_ns)
+        if plane.waitroom.size:
+            plane.freed(self.target.slot)
 
-    def finish(self, outcome: Outcome, refusal: Refusal) -> None:
+    def finish(self, outcome: int, refusal: Refusal) -> None:
         """The request is over. It counts as its last attempt ended; if no instance worked on it,
         as the refusal that the client was given."""
         ledger = self._plane.ledger
-        if self.attempts and outcome is not Outcome.REFUSED:
+        if self.attempts and outcome != _REFUSED:
             ledger.ended(self.target.slot, outcome)
         else:
             ledger.refused(self.section, refusal)
         if self.attempts > 1:
-            ledger.replayed(self.section, outcome is Outcome.SERVED)
+            ledger.replayed(self.section, outcome == _SERVED)

@@ -10,7 +10,9 @@ from typing import Any, Final
 
 from gateway.dataplane.plane import Plane
 from gateway.errors import BadFraming
+from gateway.state.pool import Pooled
 from gateway.wire.chunks import ChunkReader
+from gateway.wire.events import EventScanner
 from gateway.wire.framing import CHUNKED, COUNTED, NOTHING, UNTIL_CLOSE, response_framing
 from gateway.wire.heads import ResponseHead
 
@@ -19,20 +21,29 @@ HEAD_END: Final = b"\r\n\r\n"
 
 
 class Listener:
-    """Who sent a request and is told of its response; methods are called in this order."""
+    """Who sent a request and is told of its response; methods are called in this order.
 
-    __slots__ = ()
+    `scanner`: is shown the content of the response, from `answered` on.
+    """
+
+    __slots__ = ("scanner",)
+
+    scanner: EventScanner | None
 
     def interim(self, head: ResponseHead) -> None:
         """A 1xx other than 101."""
         raise NotImplementedError
 
     def answered(self, head: ResponseHead, framing: int) -> bool:
-        """The final head; True to be given content without its transfer coding too."""
+        """The final head; True to be given chunked content without its coding."""
         raise NotImplementedError
 
-    def passed(self, raw: bytes, content: list[bytes] | None) -> None:
-        """Body bytes as received (none with a bare head); content None: they are content."""
+    def passed(self, out: bytes, received: int) -> None:
+        """Body bytes to pass on (none with a bare head), of so many that were received."""
+        raise NotImplementedError
+
+    def goes_on(self) -> None:
+        """The response is not complete with the read that its head came in."""
         raise NotImplementedError
 
     def ended(self, content_bytes: int, owes_end: bool) -> None:
@@ -52,7 +63,7 @@ class Listener:
         raise NotImplementedError
 
 
-class InstanceConnection:
+class InstanceConnection(Pooled):
     """`used`: it has carried a response before, so the instance may be closing it right now."""
 
     __slots__ = (
@@ -74,6 +85,7 @@ class InstanceConnection:
     )
 
     def __init__(self, plane: Plane, slot: int) -> None:
+        super().__init__()
         self._plane = plane
         self.slot = slot
         self.transport: Any = None
@@ -101,7 +113,8 @@ class InstanceConnection:
     def release(self, request_complete: bool) -> None:
         """The exchange is over: keep the connection if both directions are complete."""
         self.listener = None
-        self._pause(False)
+        if self._paused:
+            self._pause(False)
         plane = self._plane
         table = plane.cell.table
         if (
@@ -151,8 +164,9 @@ class InstanceConnection:
             self._plane.pool.drop(self.slot, self)
             self.transport.abort()
             return
-        framing = self._framing
-        if framing == _HEAD:
+        if self._framing == CHUNKED:
+            self._read_chunks(listener, data)
+        elif self._framing == _HEAD:
             self._read_head(listener, data)
         else:
             self._read_body(listener, data)
@@ -163,7 +177,7 @@ class InstanceConnection:
             searched = max(len(self._pending) - 3, 0)
             data = self._pending + data
             self._pending = b""
-        head_max = self._plane.bounds.head_max_bytes
+        head_max = self._plane.head_max_bytes
         while True:
             end = data.find(HEAD_END, searched)
             if end < 0 or end > head_max:
@@ -196,38 +210,47 @@ class InstanceConnection:
         head = self._head
         self._framing = framing = response_framing(head, self._asked_head)
         self._reusable = head.keep_alive and framing != UNTIL_CLOSE
-        wants_content = listener.answered(head, framing)
-        if self.listener is not listener:  # it took the answer for a refusal and left
+        dechunks = listener.answered(head, framing)
+        if not self._serves(listener):  # it took the answer for a refusal and left
             return
         if framing == CHUNKED:
-            self._chunks = ChunkReader(wants_content)
+            self._chunks = ChunkReader(dechunks, listener.scanner)
+            if data:
+                self._read_chunks(listener, data)
+            else:
+                listener.passed(b"", 0)
         else:
             self._left = head.length
-        if data or framing == NOTHING:
             self._read_body(listener, data)
-        else:
-            listener.passed(b"", None)
+        if self._serves(listener):
+            listener.goes_on()
+
+    def _serves(self, listener: Listener) -> bool:
+        """Whether it is still the one who is told; asked anew, since any call may change that."""
+        return self.listener is listener
 
     def _read_body(self, listener: Listener, data: bytes) -> None:
+        """A body that is not chunked, or none."""
         framing = self._framing
+        size = len(data)
         if framing == COUNTED:
-            if len(data) > self._left:
-                data = data[: self._left]
+            if size > self._left:
+                size = self._left
+                data = data[:size]
                 self._reusable = False
-            self._left -= len(data)
-            self._content_bytes += len(data)
-            listener.passed(data, None)
+        elif framing == NOTHING and size:
+            size = 0
+            data = b""
+            self._reusable = False
+        if size and listener.scanner is not None:
+            listener.scanner.look(data, 0, size)
+        self._content_bytes += size
+        listener.passed(data, size)
+        if framing == COUNTED:
+            self._left -= size
             if self._left == 0:
                 listener.ended(self._content_bytes, False)
-        elif framing == CHUNKED:
-            self._read_chunks(listener, data)
-        elif framing == UNTIL_CLOSE:
-            self._content_bytes += len(data)
-            listener.passed(data, None)
-        else:
-            if data:
-                self._reusable = False
-            listener.passed(b"", None)
+        elif framing == NOTHING:
             listener.ended(0, False)
 
     def _read_chunks(self, listener: Listener, data: bytes) -> None:
@@ -238,12 +261,16 @@ class InstanceConnection:
         except BadFraming as exc:
             listener.broken(exc.message)
             return
+        if used < len(data):
+            self._reusable = False
+        kept = chunks.kept
         content = chunks.payload
         if content is not None:
             chunks.payload = []
-        if used < len(data):
-            self._reusable = False
-        listener.passed(data if chunks.kept == len(data) else data[: chunks.kept], content)
+            data = b"".join(content)
+        elif kept < len(data):
+            data = data[:kept]
+        listener.passed(data, kept)
         if chunks.done:
             self._chunks = None
             listener.ended(chunks.size, chunks.owes_end)

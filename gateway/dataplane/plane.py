@@ -29,26 +29,31 @@ NUMBER_BITS: Final = 32  # requests of one worker's life, before its number's ra
 class Plane:
     """`closing`: answers say so, nothing new is accepted. `held_bytes`: bodies kept in memory.
 
-    `clients_max`: client connections at once; a further one is reset.
+    `clients_max`: client connections at once; a further one is reset. The four limits in bytes and
+    nanoseconds are those of the table that every request asks for.
     """
 
     __slots__ = (
         "_number",
+        "bodies_max_bytes",
         "bounds",
         "budget",
         "cell",
+        "client_idle_ns",
         "clients",
         "clients_max",
         "clock",
         "closing",
         "date",
         "dials",
+        "head_max_bytes",
         "held_bytes",
         "ledger",
         "loop",
         "now",
         "on_left",
         "pool",
+        "replay_max_bytes",
         "request_memo",
         "request_starts",
         "response_memo",
@@ -88,6 +93,8 @@ class Plane:
         # The table's, one attribute away; all 0 before the first, when nothing is accepted.
         self.bounds = Bounds(0, 0, 0, 0, 0, 0, "abort")
         self.timeouts = Timeouts(0, 0, 0, 0, 0, 0, 0, 0)
+        self.head_max_bytes = self.replay_max_bytes = self.bodies_max_bytes = 0
+        self.client_idle_ns = 0
         self.now = clock()
         self.date = date_line(0)
         self.closing = False
@@ -103,6 +110,10 @@ class Plane:
             return False
         self.bounds = table.bounds
         self.timeouts = table.timeouts
+        self.head_max_bytes = table.bounds.head_max_bytes
+        self.replay_max_bytes = table.bounds.replay_max_bytes
+        self.bodies_max_bytes = table.bounds.route_body_total_bytes
+        self.client_idle_ns = int(table.timeouts.client_idle_s * NS)
         self.pool.idle_ns = int(table.timeouts.pool_idle_s * NS)
         return True
 

@@ -9,7 +9,7 @@ connection. Which instance, and all counting: `claim`. How the response counts: 
 
 import logging
 from asyncio import Task
-from typing import Final
+from typing import Final, cast
 
 from gateway.dataplane import stages
 from gateway.dataplane.answer import Answer
@@ -22,16 +22,21 @@ from gateway.dataplane.plane import Plane
 from gateway.dataplane.stages import DIALLING, SETTLED, STREAMING, next_stage
 from gateway.errors import REFUSALS, GatewayError
 from gateway.messages import Suspected
-from gateway.records import BLAMES_INSTANCE, Outcome
+from gateway.records import BLAMES_INSTANCE, Outcome, Stage
 from gateway.routing.admit import not_ready
 from gateway.routing.compiled import CompiledRoute, CompiledTarget
 from gateway.routing.replay import IDEMPOTENT, Decision, Failure, decide
-from gateway.wire.compose import interim_head, request_head, trace_line
+from gateway.wire.compose import id_lines, interim_head, request_head
 from gateway.wire.heads import RequestHead, ResponseHead
 
 log = logging.getLogger(__name__)
 
 UNUSED: Final = REFUSALS["client_gone"]  # where an instance's outcome counts
+
+# As plain integers: reading an enum member costs three times as much.
+_CONNECTING: Final = int(Stage.CONNECTING)
+_SENDING: Final = int(Stage.SENDING)
+_WAITING: Final = int(Stage.WAITING)
 
 
 class Exchange(Listener):
@@ -39,15 +44,16 @@ class Exchange(Listener):
 
     `client_id`: the x-request-id that the client sees. `since_ns`: when bytes last moved, as far as
     the sweep has seen; `moved`: they have moved since. `complete`: the whole request is here.
+    `_first_ns`: when the response began, until the ledger has been told.
     """
 
     __slots__ = (
         "_connection",
         "_dialling",
         "_failed",
+        "_first_ns",
         "_framing",
         "_generates",
-        "_harmless",
         "_ids",
         "_plane",
         "_sent",
@@ -72,16 +78,17 @@ class Exchange(Listener):
         self.request = request
         self.claim = Claim(plane, self)
         self.answer = Answer()
+        self.scanner = None
         self.body = HeldBody(plane)
         self.stage = SETTLED
         self.number = 0
         self.client_id = self._ids = self._framing = b""
         self._connection: InstanceConnection | None = None
         self._dialling: Task[None] | None = None
-        self._failed = Outcome.SERVED  # how the attempt before a replay ended
-        self._harmless = self._generates = self.complete = self.moved = False
+        self._failed = int(Outcome.SERVED)  # how the attempt before a replay ended
+        self._generates = self.complete = self.moved = False
         self.stalled_upload = False  # the instance does not read what we write
-        self._sent = self.began_ns = self.since_ns = 0
+        self._sent = self._first_ns = self.began_ns = self.since_ns = 0
 
     def begin(self) -> None:
         """A request's head is here; from now on it has to end somewhere."""
@@ -90,13 +97,14 @@ class Exchange(Listener):
         self.claim.restart()
         self.body.restart()
         self.complete = self.moved = self.stalled_upload = False
-        self._sent = 0
+        self._sent = self._first_ns = 0
         self.number = plane.next_number()
         number = b"%016x" % self.number
         self.client_id = client_id = request.request_id or number
-        self._ids = b"x-request-id: " + client_id
-        if not request.traced:
-            self._ids += b"\r\n" + trace_line(plane.trace, number)
+        if request.traced:
+            self._ids = b"x-request-id: " + client_id
+        else:
+            self._ids = id_lines(client_id, plane.trace, number)
         self.began_ns = self.since_ns = plane.tick()
         plane.budget.requests += 1.0
 
@@ -109,7 +117,6 @@ class Exchange(Listener):
         """
         self._framing = framing
         self._generates = generates
-        self._harmless = route.replayable or self.request.start.method in IDEMPOTENT
         self.claim.aim(route, pin, key)
         if not self._place(False, self.began_ns):
             self.claim.wait(self.began_ns)
@@ -139,16 +146,20 @@ class Exchange(Listener):
 
         Raises: GatewayError.
         """
-        plane, claim = self._plane, self.claim
-        if not claim.take(self.number, self.client_id, now, first):
+        claim = self.claim
+        if not claim.find(first):
             return False
         self.since_ns = now
-        connection = plane.pool.checkout(claim.target.slot, now)
-        if connection is not None:
+        plane, target = self._plane, claim.target
+        connection = cast(InstanceConnection | None, plane.pool.checkout(target.slot, now))
+        if connection is None:
+            claim.open(self.number, self.client_id, now, _CONNECTING, 0)
+            self.stage = next_stage(self.stage, stages.DIAL_BEGAN)
+            self._dialling = plane.start(self._dial(target, claim.lease))
+        else:
+            stage = _WAITING if self.complete else _SENDING
+            claim.open(self.number, self.client_id, now, stage, connection.port)
             self._attach(connection)
-            return True
-        self.stage = next_stage(self.stage, stages.DIAL_BEGAN)
-        self._dialling = plane.start(self._dial(claim.target, claim.lease))
         return True
 
     async def _dial(self, target: CompiledTarget, lease: int) -> None:
@@ -162,6 +173,9 @@ class Exchange(Listener):
             return
         if self.stage == DIALLING and self.claim.lease == lease:
             self._dialling = None
+            self._plane.ledger.sending(lease, connection.port)
+            if self.complete:
+                self._plane.ledger.waiting(lease)
             self._attach(connection)
         else:
             connection.release(True)  # the request has ended meanwhile; the next may have it
@@ -175,23 +189,20 @@ class Exchange(Listener):
         self._fail(Failure.CONNECT_FAILED, Outcome.CONNECT_FAILED, error)
 
     def _attach(self, connection: InstanceConnection) -> None:
-        """Send what is here of the request on this connection."""
-        self.stage = next_stage(self.stage, stages.ATTACHED)
+        """Send what is here of the request on this connection; the ledger knows already."""
+        complete = self.complete
+        self.stage = next_stage(self.stage, stages.SENT if complete else stages.ATTACHED)
         self._connection = connection
-        request, claim, body = self.request, self.claim, self.body
+        request, body, caller = self.request, self.body, self.caller
         connection.take(self, request.start.method == b"HEAD")
-        self._plane.ledger.sending(claim.lease, connection.port)
-        address = claim.target.address
-        head = request_head(request, address, self.caller.peer, self._framing, self._ids)
-        body.send(head, connection.transport)
+        way = caller.way(request, self.claim.target.address)
+        body.send(request_head(request, self._framing, way, self._ids), connection.transport)
         self._sent = body.size
         if body.is_much():
             body.let_go()
-        if self.complete:
-            self._all_sent()
-        else:
-            self.caller.go_on()
-            self.caller.hold_upload(False)
+        if not complete:
+            caller.go_on()
+            caller.hold_upload(False)
 
     def _all_sent(self) -> None:
         self._plane.ledger.waiting(self.claim.lease)
@@ -226,32 +237,41 @@ class Exchange(Listener):
             self._refused_by_instance(head.refused)
             return False
         self.stage = next_stage(self.stage, stages.ANSWERED)
-        plane.ledger.streaming(claim.lease, plane.tick())
+        self._first_ns = plane.tick()
         self.body.let_go()
-        ours = b"%s\r\nx-request-id: %s" % (claim.target.announces, self.client_id)
+        ours = claim.target.announces + self.client_id
         may_keep = request.keep_alive and self.complete and not plane.closing
-        return self.answer.begin(head, framing, request, may_keep, ours, plane.date)
+        answer = self.answer
+        answer.begin(head, framing, request, may_keep, ours, plane.date)
+        self.scanner = answer.scanner
+        return answer.dechunks
 
-    def passed(self, raw: bytes, content: list[bytes] | None) -> None:
+    def passed(self, out: bytes, received: int) -> None:
         self.moved = True
-        if raw:
-            self._plane.ledger.received(self.claim.lease, len(raw))
-        out = self.answer.watch(raw, content)
+        if received:
+            self._plane.ledger.received(self.claim.lease, received)
+        answer = self.answer
+        if answer.out:
+            out = answer.behind_head(out)
         if out:
             self.caller.transport.write(out)
 
+    def goes_on(self) -> None:
+        self._plane.ledger.streaming(self.claim.lease, self._first_ns)
+        self._first_ns = 0
+
     def ended(self, content_bytes: int, owes_end: bool) -> None:
-        answer = self.answer
+        plane, answer = self._plane, self.answer
         if owes_end and not answer.dechunks:
             self.caller.transport.write(b"\r\n")
-        now = self._plane.tick()
+        now = plane.now if self._first_ns else plane.tick()  # read when the response began just now
         connection = self._connection
         self._connection = None
         if connection is not None:
             connection.release(self.complete)  # before settling: who waits may want it
         self.stage = next_stage(self.stage, stages.ENDED)
         outcome = answer.judged(content_bytes, self._generates)
-        self.claim.settle(outcome, now, self._sent)
+        self.claim.settle(outcome, now, self._sent, self._first_ns)
         self.claim.finish(outcome, UNUSED)
         self.caller.finished(answer.keep)
 
@@ -297,7 +317,8 @@ class Exchange(Listener):
     def _fail(self, failure: Failure, outcome: Outcome, error: GatewayError) -> None:
         """An attempt is over without a whole response: try elsewhere, tell the client, or cut."""
         plane, claim = self._plane, self.claim
-        decision = decide(failure, self.stage == STREAMING, self.body.whole, self._harmless)
+        harmless = claim.route.replayable or self.request.start.method in IDEMPOTENT
+        decision = decide(failure, self.stage == STREAMING, self.body.whole, harmless)
         if outcome in BLAMES_INSTANCE:
             said = {"outcome": outcome.name.lower(), "why": error.message}
             log.warning("attempt failed", extra={**said, "request_id": f"{self.number:016x}"})
@@ -307,7 +328,7 @@ class Exchange(Listener):
             return
         self._drop_connection()
         self.stage = next_stage(self.stage, stages.INSTANCE_LOST)
-        claim.settle(outcome, plane.clock(), self._sent)
+        claim.settle(outcome, plane.clock(), self._sent, self._first_ns)
         self._failed = outcome
         self._tell(error, decision is Decision.CUT)
 
@@ -318,10 +339,13 @@ class Exchange(Listener):
         self.stage = next_stage(self.stage, stages.REPLAYED)
         claim.avoid_target()
         now = self._plane.tick()
-        claim.settle(outcome, now, self._sent)
+        claim.settle(outcome, now, self._sent, self._first_ns)
+        self._first_ns = 0
         self._failed = outcome
         try:
             claim.read_table_again()
+            if outcome in BLAMES_INSTANCE:
+                claim.fall_back()
             if not claim.exhausted():
                 if not self._place(False, now):
                     claim.wait(now)
@@ -387,7 +411,7 @@ class Exchange(Listener):
         self.body.let_go()
         self.claim.stop_waiting(now)
         if self.claim.held:
-            self.claim.settle(outcome, now, self._sent)
+            self.claim.settle(outcome, now, self._sent, self._first_ns)
 
     def _drop_connection(self) -> None:
         if self._dialling is not None:

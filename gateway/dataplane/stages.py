@@ -20,8 +20,8 @@ STAGE_NAMES: Final = ("settled", "placed", "dialling", "sending", "awaiting", "s
 # --- events ---
 BEGAN: Final = 0
 DIAL_BEGAN: Final = 1
-ATTACHED: Final = 2  # a connection, dialled or pooled, takes the request
-SENT: Final = 3
+ATTACHED: Final = 2  # a connection, dialled or pooled, takes what is here of the request
+SENT: Final = 3  # all of it is out
 ANSWERED: Final = 4
 ENDED: Final = 5
 REPLAYED: Final = 6
@@ -42,6 +42,8 @@ MOVES: Final[dict[tuple[int, int], int]] = {
     (UNPLACED, DIAL_BEGAN): DIALLING,
     (UNPLACED, ATTACHED): SENDING,
     (DIALLING, ATTACHED): SENDING,
+    (UNPLACED, SENT): AWAITING,  # the whole of it was here
+    (DIALLING, SENT): AWAITING,
     (SENDING, SENT): AWAITING,
     (STREAMING, SENT): STREAMING,  # the answer came before the request was whole
     (SENDING, ANSWERED): STREAMING,

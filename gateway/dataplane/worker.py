@@ -2,7 +2,7 @@
 
 Floor 3, I/O.
 Control gives tables and orders; back go acknowledgements and one-shot answers. Nothing here runs
-per request but `settled`, which is two comparisons when nobody waits. A worker accepts nothing
+per request: the ledger calls back only while control waits for a slot. A worker accepts nothing
 until it holds a table, and goes on with its last one when control is gone.
 """
 
@@ -11,9 +11,10 @@ import gc
 import logging
 import os
 import sys
-from typing import Final
+from typing import Final, cast
 
 from gateway.dataplane.accept import IDLE_GRACE_S, ClientConnection
+from gateway.dataplane.instance import InstanceConnection
 from gateway.dataplane.link import Link
 from gateway.dataplane.listeners import Listeners
 from gateway.dataplane.plane import Plane
@@ -65,8 +66,6 @@ class Worker:
         self._tell_sent: dict[int, list[int]] = {}  # slot: tokens of who asked
         self._tell_empty: dict[int, list[int]] = {}
         plane.on_left = self._left
-        plane.ledger.on_settled = self.settled
-        plane.ledger.on_sent = self.sent
 
     async def run(self) -> None:
         """Serve until told to close and done."""
@@ -83,6 +82,7 @@ class Worker:
         # Tokens belong to the control that asked; a new one asks again.
         self._tell_sent.clear()
         self._tell_empty.clear()
+        self._listen()
         compiled = not interpreted(sys.modules)
         return Hello(self._index, self._row, os.getpid(), self._plane.cell.generation, compiled)
 
@@ -91,6 +91,7 @@ class Worker:
     def _beat(self) -> None:
         plane = self._plane
         plane.ledger.beat(plane.clock())
+        plane.ledger.look_around()
         if plane.waitroom.size:  # room that another worker freed tells nobody here
             plane.waitroom.wake_all()
         plane.loop.call_later(BEAT_S, self._beat)
@@ -109,9 +110,11 @@ class Worker:
                 self._plane.cell.note(standings)
             case TellSent(slot, token):
                 self._tell_sent.setdefault(slot, []).append(token)
+                self._listen()
                 self.sent(slot)
             case TellEmpty(slot, token):
                 self._tell_empty.setdefault(slot, []).append(token)
+                self._listen()
                 self.settled(slot)
             case Cut():
                 self._cut(message)
@@ -134,7 +137,7 @@ class Worker:
         compiled = plane.cell.read()
         plane.ledger.serves(compiled.generation)
         self.link.say(Ack(compiled.generation))
-        for connection in plane.pool.retain(compiled.owners):
+        for connection in cast(list[InstanceConnection], plane.pool.retain(compiled.owners)):
             connection.abandon()
         for waiter in plane.waitroom.everyone():
             waiter.reviewed()
@@ -149,18 +152,25 @@ class Worker:
             for index in self._accepts:
                 self._listeners.accept(index)
 
+    def _listen(self) -> None:
+        """Be called by the ledger exactly while there is somebody to tell."""
+        ledger = self._plane.ledger
+        ledger.on_sent = self.sent if self._tell_sent else None
+        ledger.on_settled = self.settled if self._tell_empty else None
+
     def sent(self, slot: int) -> None:
         """No lease of the slot is connecting or sending any more."""
         if slot in self._tell_sent and self._plane.ledger.unsent(slot) == 0:
             for token in self._tell_sent.pop(slot):
                 self.link.say(Sent(slot, token))
+            self._listen()
 
     def settled(self, slot: int) -> None:
         """A lease of the slot was given back."""
-        self._plane.freed(slot)
         if slot in self._tell_empty and self._plane.ledger.held(slot) == 0:
             for token in self._tell_empty.pop(slot):
                 self.link.say(Empty(slot, token))
+            self._listen()
 
     def _cut(self, order: Cut) -> None:
         slots, requests = frozenset(order.slots), frozenset(order.requests)

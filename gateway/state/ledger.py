@@ -13,6 +13,7 @@ from typing import Final
 
 from gateway.errors import Refusal
 from gateway.records import Outcome, Stage
+from gateway.routing.pick import Loads
 from gateway.state.shared import (
     ACCEPTED,
     ANSWERED,
@@ -32,7 +33,6 @@ from gateway.state.shared import (
     LEASE,
     LEASE_BYTES,
     LEASE_CELLS,
-    LEASE_SLOT,
     PID,
     RECEIVED_BYTES,
     REFUSED,
@@ -43,7 +43,6 @@ from gateway.state.shared import (
     SETTLED,
     SLOT_CELLS,
     STAGE,
-    START_NS,
     WAIT,
     WAIT_BEGUN,
     WAIT_ENDED,
@@ -59,51 +58,79 @@ _CONNECTING: Final = int(Stage.CONNECTING)
 _SENDING: Final = int(Stage.SENDING)
 _WAITING: Final = int(Stage.WAITING)
 _STREAMING: Final = int(Stage.STREAMING)
+_SERVED: Final = int(Outcome.SERVED)
 
 
-class Ledger:
+class Ledger(Loads):
     """The writing side of a row.
 
     `free` holds lease ids; an empty list means that the gateway is at its own bound. `on_settled`
-    is called with the slot after each settling: whoever waits for room, or for empty, hangs there.
+    and `on_sent` are called with the slot when a lease on it was settled, and when none of its
+    leases connects or sends any more.
+
+    Shape: lists by slot have an entry for each slot, lists by lease one for each record.
     """
 
     __slots__ = (
+        "_began_ns",
+        "_counted_bytes",
         "_head",
         "_leases",
+        "_own",
+        "_peers",
+        "_received",
         "_row",
         "_segment",
         "_sequence",
+        "_slot_of",
         "_slots",
+        "_stage",
         "_unsent",
         "bytes",
         "cells",
         "free",
-        "in_flight",
         "on_sent",
         "on_settled",
     )
 
     def __init__(self, segment: Segment, row: int) -> None:
+        layout = segment.layout
         self._segment = segment
         self._row = row
         self.bytes = segment.bytes
         self.cells = segment.cells
         self._head = segment.base(row)
         self._slots = self._head + HEAD_CELLS
-        self._leases = self._head + segment.layout.leases_at
+        self._leases = self._head + layout.leases_at
         self._sequence = 0
-        self._unsent = [0] * segment.layout.slots  # leases that are connecting or sending
-        self.free = list(range(segment.layout.leases))
-        self.in_flight = segment.in_flight  # leases on a slot over all workers
+        # Known here and needed often: reading a cell costs ten times a list's item.
+        self._own = [0] * layout.slots  # leases held here
+        self._unsent = [0] * layout.slots  # of them, those that are connecting or sending
+        self._slot_of = [0] * layout.leases
+        self._stage = [_FREE] * layout.leases
+        self._began_ns = [0] * layout.leases
+        self._received = [0] * layout.leases  # bytes
+        self._counted_bytes = [0] * layout.leases  # of them, those that the cells tell of
+        self.free = list(range(layout.leases))
+        self._peers: list[int] = []  # where the slots of other living workers' rows begin
         self.on_settled: Callable[[int], None] | None = None
         self.on_sent: Callable[[int], None] | None = None
         self.cells[self._head + PID] = os.getpid()
+        self.look_around()
 
     # -- leases
 
-    def open(self, slot: int, section: int, request_id: int, client_id: bytes, now_ns: int) -> int:
-        """A new lease on the slot, CONNECTING; NO_LEASE when every record is held."""
+    def open(
+        self,
+        slot: int,
+        section: int,
+        request_id: int,
+        client_id: bytes,
+        now_ns: int,
+        stage: int = _CONNECTING,
+        connection: int = 0,
+    ) -> int:
+        """A new lease on the slot; NO_LEASE when every record is held."""
         if not self.free:
             return NO_LEASE
         lease = self.free.pop()
@@ -115,85 +142,134 @@ class Ledger:
             request_id,
             slot,
             section,
-            0,
+            connection,
             now_ns,
             0,
-            _CONNECTING,
+            stage,
             0,
             client_id[:CLIENT_ID_BYTES],
             sequence,
         )
-        self._unsent[slot] += 1
+        self._slot_of[lease] = slot
+        self._stage[lease] = stage
+        self._began_ns[lease] = now_ns
+        self._received[lease] = self._counted_bytes[lease] = 0
+        self._own[slot] += 1
+        if stage < _WAITING:
+            self._unsent[slot] += 1
         self.cells[self._slots + slot * SLOT_CELLS + ACCEPTED] += 1
         return lease
 
     def sending(self, lease: int, connection: int) -> None:
         """The request goes out now, on the connection with this local port."""
-        at = self._leases + lease * LEASE_CELLS
-        self.cells[at + CONNECTION] = connection
-        self.cells[at + STAGE] = _SENDING
+        self.cells[self._leases + lease * LEASE_CELLS + CONNECTION] = connection
+        self._advance(lease, _SENDING)
 
     def waiting(self, lease: int) -> None:
         """The whole request has been handed to the connection."""
-        at = self._leases + lease * LEASE_CELLS
-        cells = self.cells
-        if cells[at + STAGE] < _WAITING:
-            cells[at + STAGE] = _WAITING
-            self._sent(cells[at + LEASE_SLOT])
+        if self._stage[lease] < _WAITING:
+            self._advance(lease, _WAITING)
+            self._sent(self._slot_of[lease])
 
-    def streaming(self, lease: int, now_ns: int) -> None:
-        """The first byte of the response has come. An early answer may overtake the request."""
-        at = self._leases + lease * LEASE_CELLS
-        cells = self.cells
-        slot = cells[at + LEASE_SLOT]
-        if cells[at + STAGE] < _WAITING:
+    def streaming(self, lease: int, first_ns: int) -> None:
+        """The response began and goes on. An early one may overtake the request."""
+        slot = self._slot_of[lease]
+        if self._stage[lease] < _WAITING:
             self._sent(slot)
-        cells[at + STAGE] = _STREAMING
-        micros = (now_ns - cells[at + START_NS]) // 1000
-        base = self._slots + slot * SLOT_CELLS
-        shift = max(micros.bit_length() - 4, 0)  # histogram_cell, inlined: a call costs more
-        cells[base + FIRST_BYTE + min(8 * shift + (micros >> shift), HISTOGRAM_CELLS - 1)] += 1
-        cells[base + FIRST_BYTE_SUM_US] += micros
+        self._advance(lease, _STREAMING)
+        self._first_byte(slot, first_ns - self._began_ns[lease])
 
     def received(self, lease: int, count: int) -> None:
-        """`count` more bytes have come from the instance."""
-        at = self._leases + lease * LEASE_CELLS
-        cells = self.cells
-        cells[at + LEASE_BYTES] += count
-        cells[self._slots + cells[at + LEASE_SLOT] * SLOT_CELLS + RECEIVED_BYTES] += count
+        """`count` more bytes have come from the instance; `account` tells the others."""
+        self._received[lease] += count
 
-    def settle(self, lease: int, outcome: int, now_ns: int, sent_bytes: int) -> None:
-        """Give the claim back; exactly once per lease, which the caller sees to."""
-        at = self._leases + lease * LEASE_CELLS
+    def account(self, lease: int) -> None:
+        """Bring the cells up to date with what the lease has received."""
+        total = self._received[lease]
+        new = total - self._counted_bytes[lease]
+        if new:
+            self._counted_bytes[lease] = total
+            self.cells[self._leases + lease * LEASE_CELLS + LEASE_BYTES] = total
+            slot = self._slot_of[lease]
+            self.cells[self._slots + slot * SLOT_CELLS + RECEIVED_BYTES] += new
+
+    def settle(
+        self, lease: int, outcome: int, now_ns: int, sent_bytes: int, first_ns: int = 0
+    ) -> None:
+        """Give the claim back; exactly once per lease, which the caller sees to.
+
+        `first_ns`: when the response began, of one that `streaming` was not told of; 0 for none.
+        """
         cells = self.cells
-        slot = cells[at + LEASE_SLOT]
-        if cells[at + STAGE] < _WAITING:
+        slot = self._slot_of[lease]
+        assert self._own[slot] > 0, "settled more leases than opened"
+        if self._stage[lease] < _WAITING:
             self._sent(slot)
-        cells[at + STAGE] = _FREE
+        self._stage[lease] = _FREE
+        cells[self._leases + lease * LEASE_CELLS + STAGE] = _FREE
+        began_ns = self._began_ns[lease]
+        if first_ns:
+            self._first_byte(slot, first_ns - began_ns)
         base = self._slots + slot * SLOT_CELLS
-        micros = (now_ns - cells[at + START_NS]) // 1000
-        shift = max(micros.bit_length() - 4, 0)
+        micros = (now_ns - began_ns) // 1000
+        shift = max(micros.bit_length() - 4, 0)  # histogram_cell, inlined: a call costs more
         cells[base + LATENCY + min(8 * shift + (micros >> shift), HISTOGRAM_CELLS - 1)] += 1
         cells[base + LATENCY_SUM_US] += micros
-        cells[base + SENT_BYTES] += sent_bytes
+        if sent_bytes:
+            cells[base + SENT_BYTES] += sent_bytes
+        new = self._received[lease] - self._counted_bytes[lease]
+        if new:
+            cells[base + RECEIVED_BYTES] += new
         cells[base + ATTEMPTS + outcome] += 1
         cells[base + SETTLED] += 1
-        assert cells[base + SETTLED] <= cells[base + ACCEPTED], "settled more leases than opened"
+        self._own[slot] -= 1
         self.free.append(lease)
         if self.on_settled is not None:
             self.on_settled(slot)
+
+    def _advance(self, lease: int, stage: int) -> None:
+        self._stage[lease] = stage
+        self.cells[self._leases + lease * LEASE_CELLS + STAGE] = stage
 
     def _sent(self, slot: int) -> None:
         self._unsent[slot] -= 1
         if self.on_sent is not None and self._unsent[slot] == 0:
             self.on_sent(slot)
 
+    def _first_byte(self, slot: int, elapsed_ns: int) -> None:
+        micros = elapsed_ns // 1000
+        base = self._slots + slot * SLOT_CELLS
+        shift = max(micros.bit_length() - 4, 0)
+        cells = self.cells
+        cells[base + FIRST_BYTE + min(8 * shift + (micros >> shift), HISTOGRAM_CELLS - 1)] += 1
+        cells[base + FIRST_BYTE_SUM_US] += micros
+
     # -- what is read back
+
+    def look_around(self) -> None:
+        """Find the rows of other living workers; as often as one may appear."""
+        segment = self._segment
+        self._peers = [
+            segment.slot_base(row, 0)
+            for row in range(segment.layout.rows)
+            if row != self._row and self.cells[segment.base(row) + PID]
+        ]
+
+    def in_flight(self, slot: int) -> int:
+        """Leases on the slot over all workers; a race can only overstate it.
+
+        Cost: a list's item, and two cells for each other worker that lives.
+        """
+        held = self._own[slot]
+        for base in self._peers:
+            at = base + slot * SLOT_CELLS
+            settled = self.cells[at + SETTLED]  # first
+            held += self.cells[at + ACCEPTED] - settled
+        return held
 
     def held(self, slot: int) -> int:
         """Leases that this worker holds on the slot."""
-        at = self._slots + slot * SLOT_CELLS
-        return self.cells[at + ACCEPTED] - self.cells[at + SETTLED]
+        return self._own[slot]
 
     def unsent(self, slot: int) -> int:
         """Of those, the ones that are connecting or sending."""
@@ -201,7 +277,7 @@ class Ledger:
 
     def lease_bytes(self, lease: int) -> int:
         """Bytes that the lease's instance has sent so far."""
-        return self.cells[self._leases + lease * LEASE_CELLS + LEASE_BYTES]
+        return self._received[lease]
 
     def waiting_for(self, section: int) -> int:
         """Requests of the model that wait for room, over all workers."""
@@ -209,9 +285,13 @@ class Ledger:
 
     # -- requests, which may take several leases or none
 
-    def ended(self, slot: int, outcome: Outcome) -> None:
-        """A client's request is over; its last attempt was on the slot."""
-        self.cells[self._slots + slot * SLOT_CELLS + REQUESTS + outcome] += 1
+    def ended(self, slot: int, outcome: int) -> None:
+        """A client's request is over; its last attempt was on the slot.
+
+        One that was served is counted by its attempt alone: there is exactly one such attempt.
+        """
+        if outcome != _SERVED:
+            self.cells[self._slots + slot * SLOT_CELLS + REQUESTS + outcome] += 1
 
     def refused(self, section: int, refusal: Refusal) -> None:
         self.cells[self._segment.section_base(self._row, section) + REFUSED + refusal.cell] += 1

@@ -6,68 +6,78 @@ Owner: one worker. Last in, first out: the rest grows old and is closed before t
 it says anything: nobody asked it.
 """
 
-from typing import Any, Final
+from collections.abc import Container
+from typing import Final
 
 IDLE_MAX: Final = 512  # per slot; an instance's limit keeps it lower, this bounds a mistake
 
 
+class Pooled:
+    """What the pool knows of a connection. `idle_since_ns`: when it came back."""
+
+    __slots__ = ("idle_since_ns",)
+
+    def __init__(self) -> None:
+        self.idle_since_ns = 0
+
+
 class Pool:
-    """Connections by slot; `Any` because floor 2 does not know what a connection is."""
+    """Shape: idle[slot] are that instance's idle connections, the longest idle first."""
 
     __slots__ = ("_idle", "idle_ns", "size")
 
     def __init__(self) -> None:
-        # slot: connection: since when it has been idle, oldest first
-        self._idle: dict[int, dict[Any, int]] = {}
+        self._idle: dict[int, list[Pooled]] = {}
         self.idle_ns = 0
         self.size = 0
 
-    def checkout(self, slot: int, now_ns: int) -> Any | None:
+    def checkout(self, slot: int, now_ns: int) -> Pooled | None:
         """The connection that was used last, unless even that one has been idle for too long."""
         idle = self._idle.get(slot)
         if not idle:
             return None
-        connection, since = idle.popitem()
-        if self.idle_ns and now_ns - since >= self.idle_ns:
-            idle[connection] = since  # the sweep closes it, and all below it
-            return None
+        connection = idle[-1]
+        if self.idle_ns and now_ns - connection.idle_since_ns >= self.idle_ns:
+            return None  # the sweep closes it, and all below it
+        idle.pop()
         self.size -= 1
         return connection
 
-    def checkin(self, slot: int, connection: Any, now_ns: int) -> bool:
+    def checkin(self, slot: int, connection: Pooled, now_ns: int) -> bool:
         """False when there are enough already: the caller closes it."""
         idle = self._idle.get(slot)
         if idle is None:
-            idle = self._idle[slot] = {}
+            idle = self._idle[slot] = []
         if len(idle) >= IDLE_MAX:
             return False
-        idle[connection] = now_ns
+        connection.idle_since_ns = now_ns
+        idle.append(connection)
         self.size += 1
         return True
 
-    def drop(self, slot: int, connection: Any) -> None:
-        """Forget a connection that is ending; late calls are welcome."""
+    def drop(self, slot: int, connection: Pooled) -> None:
+        """Forget a connection that is ending; late calls are welcome. Cost: O(idle)."""
         idle = self._idle.get(slot)
-        if idle is not None and idle.pop(connection, None) is not None:
+        if idle is not None and connection in idle:
+            idle.remove(connection)
             self.size -= 1
 
-    def expired(self, now_ns: int) -> list[Any]:
+    def expired(self, now_ns: int) -> list[Pooled]:
         """Connections that have been idle for too long, taken out. Stops at the first young one."""
-        due: list[Any] = []
+        due: list[Pooled] = []
         if self.idle_ns:
             for idle in self._idle.values():
-                while idle:
-                    oldest = next(iter(idle))
-                    if now_ns - idle[oldest] < self.idle_ns:
-                        break
-                    del idle[oldest]
-                    due.append(oldest)
+                old = 0
+                while old < len(idle) and now_ns - idle[old].idle_since_ns >= self.idle_ns:
+                    old += 1
+                due += idle[:old]
+                del idle[:old]
         self.size -= len(due)
         return due
 
-    def retain(self, slots: Any) -> list[Any]:
+    def retain(self, slots: Container[int]) -> list[Pooled]:
         """Connections to slots that are not among these, taken out."""
-        gone: list[Any] = []
+        gone: list[Pooled] = []
         for slot in [slot for slot in self._idle if slot not in slots]:
             gone += self._idle.pop(slot)
         self.size -= len(gone)

@@ -22,7 +22,7 @@ from dataclasses import astuple, dataclass
 from typing import Final
 
 from gateway.errors import REFUSALS_MAX
-from gateway.records import OUTCOMES_MAX, Stage
+from gateway.records import OUTCOMES_MAX, Outcome, Stage
 
 MAGIC: Final = 0x534C5543_00000001  # "SLUC", layout version in the low half
 PAGE_CELLS: Final = mmap.PAGESIZE // 8
@@ -51,9 +51,10 @@ RECEIVED_BYTES: Final = 3  # from it
 LATENCY_SUM_US: Final = 4
 FIRST_BYTE_SUM_US: Final = 5
 ATTEMPTS: Final = 8  # + Outcome: how attempts ended
-REQUESTS: Final = (
-    ATTEMPTS + OUTCOMES_MAX
-)  # + Outcome: how requests ended whose last attempt was here
+# + Outcome: how requests ended whose last attempt was here. SERVED is the same number as that of
+# attempts, so nobody writes it: readers of totals find it filled in.
+REQUESTS: Final = ATTEMPTS + OUTCOMES_MAX
+SERVED: Final = int(Outcome.SERVED)
 LATENCY: Final = 32
 FIRST_BYTE: Final = LATENCY + HISTOGRAM_CELLS
 SLOT_CELLS: Final = FIRST_BYTE + HISTOGRAM_CELLS
@@ -215,7 +216,9 @@ class Segment:
     def slot_totals(self, slot: int) -> list[int]:
         """Every cell of the slot, summed over rows. Shape: [SLOT_CELLS]."""
         starts = [self.slot_base(row, slot) for row in range(self.layout.rows)]
-        return self._sums(starts, SLOT_CELLS)
+        totals = self._sums(starts, SLOT_CELLS)
+        totals[REQUESTS + SERVED] = totals[ATTEMPTS + SERVED]
+        return totals
 
     def section_totals(self, section: int) -> list[int]:
         """Every cell of the model's section, summed over rows. Shape: [SECTION_CELLS]."""

@@ -2,7 +2,7 @@
 
 Floor 1, pure.   Flow: parse -> match -> pick -> [compose] -> relay
 Never both Content-Length and Transfer-Encoding, never a hop-by-hop field of the other side, always
-our own HTTP version. Lines that are the same for every request are made once per connection.
+our own HTTP version. Lines come as lists, to be joined once, with the body that is written behind.
 """
 
 from email.utils import formatdate
@@ -17,59 +17,51 @@ SERVER: Final = b"server: " + PSEUDONYM
 GO_ON: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 CLOSE: Final = b"connection: close"
 KEEP: Final = b"connection: keep-alive"  # HTTP/1.0 clients need to be told
-CHUNKED_LINE: Final = b"transfer-encoding: chunked"
 ALLOW: Final = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 
-def framing_line(head: RequestHead, held_bytes: int) -> bytes:
-    """The one framing line of a request on its way to an instance; b"" for no body at all.
+def ways(head: RequestHead, instance: bytes, peer: bytes) -> bytes:
+    """The lines that say where to, who asked and by which way: mostly the same on one connection.
 
-    `held_bytes`: the length of a body that is here whole, -1 for one that streams.
+    `instance`: its address, the Host of a client that sent none (HTTP/1.0); `peer`: the client's.
     """
-    if held_bytes >= 0:
-        return b"content-length: %d" % held_bytes
-    if head.chunked:
-        return CHUNKED_LINE
-    return b"content-length: %d" % head.length if head.length >= 0 else b""
-
-
-def request_head(
-    head: RequestHead, instance: bytes, peer: bytes, framing: bytes, ids: bytes
-) -> bytes:
-    """The head of a request as an instance gets it.
-
-    `instance`: its address, the Host of a client that sent none (HTTP/1.0); `peer`: the client's
-    address; `ids`: the x-request-id line, and the traceparent line where we start the trace.
-    """
-    start = head.start
     host = head.host
-    forwarded = b"%s, %s" % (head.forwarded_for, peer) if head.forwarded_for else peer
+    came_for = b"%s, %s" % (head.forwarded_for, peer) if head.forwarded_for else peer
     lines = [
-        start.onward,
         b"host: " + (host or instance),
-        *head.kept,
-        b"x-forwarded-for: " + forwarded,
+        b"x-forwarded-for: " + came_for,
         b"x-forwarded-proto: http",
-        ids,
-        VIA[start.minor],
+        VIA[head.start.minor],
     ]
     if host:
         lines.append(b"x-forwarded-host: " + host)
-    if framing:
-        lines.append(framing)
-    lines += (b"", b"")
     return b"\r\n".join(lines)
 
 
-def response_head(head: ResponseHead, framing: bytes, ours: bytes, date: bytes) -> bytes:
-    """The head of a response as a client gets it; `ours`: lines that name request and instance."""
-    lines = [head.line, *head.kept, ours]
+def request_head(head: RequestHead, framing: bytes, way: bytes, ids: bytes) -> list[bytes]:
+    """The lines of a request as an instance gets it, with the empty one and a place for the body.
+
+    `framing`: b"" for no body; `way`: see `ways`; `ids`: the x-request-id line, and the
+    traceparent line where we start the trace. Shape: joined by CRLF they are the head.
+    """
+    lines = [head.start.onward, way]
+    lines += head.kept
+    if framing:
+        lines.append(framing)
+    lines += (ids, b"", b"")
+    return lines
+
+
+def response_head(head: ResponseHead, framing: bytes, ours: bytes, date: bytes) -> list[bytes]:
+    """As request_head, for a client; `ours`: lines that name request and instance."""
+    lines = [head.line]
+    lines += head.kept
     if not head.dated:
         lines.append(date)  # RFC 9110 6.6.1
     if framing:
         lines.append(framing)
-    lines += (b"", b"")
-    return b"\r\n".join(lines)
+    lines += (ours, b"", b"")
+    return lines
 
 
 def interim_head(head: ResponseHead) -> bytes:
@@ -77,13 +69,13 @@ def interim_head(head: ResponseHead) -> bytes:
     return b"\r\n".join([head.line, *head.kept, b"", b""])
 
 
-def trace_line(trace: bytes, number: bytes) -> bytes:
-    """A new trace of which this request is the first span.
+def id_lines(client_id: bytes, trace: bytes, number: bytes) -> bytes:
+    """The request's id, and a new trace of which it is the first span.
 
     Sampled (01): what an instance without a parent would have done by OpenTelemetry's default.
     Source: W3C Trace Context, section 3.2.
     """
-    return b"traceparent: 00-%s%s-%s-01" % (trace, number, number)
+    return b"x-request-id: %s\r\ntraceparent: 00-%s%s-%s-01" % (client_id, trace, number, number)
 
 
 def refusal(

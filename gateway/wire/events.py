@@ -17,6 +17,7 @@ ERROR: Final = re.compile(
     rb'event: ?error\s*$|data: ?\s*\{\s*"(?:error"\s*:\s*(?!null|\s)|object"\s*:\s*"error")'
 )
 LINE_END: Final = re.compile(rb"\r\n|\n|\r")
+LF: Final = 10
 
 
 class EventScanner:
@@ -30,11 +31,23 @@ class EventScanner:
         self.answered = False  # a data event other than [DONE] has passed
         self.failed = False
 
-    def feed(self, content: bytes) -> None:
-        """Look at content as the stream carries it, without transfer coding.
+    def look(self, received: bytes, at: int, after: int) -> None:
+        """Look at the content that lies between two places of an input.
 
-        Cost: one split per read; most reads are one event, three lines.
+        Cost: one search, once the stream has answered, where it ends with a line.
         """
+        if (
+            self.answered
+            and not self._carry
+            and not self._after_return
+            and received[after - 1] == LF
+            and received.find(b"error", at, after) < 0  # in every line that ERROR matches
+        ):
+            return
+        self.feed(received[at:after])
+
+    def feed(self, content: bytes) -> None:
+        """Look at content as the stream carries it, without transfer coding."""
         if self._after_return and content[:1] == b"\n":
             content = content[1:]
         if not content:

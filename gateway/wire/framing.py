@@ -29,8 +29,11 @@ def response_framing(head: ResponseHead, asked_head: bool) -> int:
     return UNTIL_CLOSE
 
 
-def told_length(head: ResponseHead, framing: int) -> int:
-    """The length that the client may be told, -1 for none: a 204 has none (RFC 9110 8.6)."""
-    if framing in (CHUNKED, UNTIL_CLOSE) or head.status == 204:
-        return -1
-    return head.length
+def told_framing(head: ResponseHead, framing: int) -> bytes:
+    """The framing line that a client of HTTP/1.1 is given, b"" for none.
+
+    An answer to HEAD and a 304 say what the body would be; a 204 says nothing (RFC 9110 8.6).
+    """
+    if framing == NOTHING and (head.status == 204 or head.chunked):
+        return b""
+    return head.framing

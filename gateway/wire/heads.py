@@ -2,8 +2,9 @@
 
 Floor 1, pure.   Flow: accept -> [parse] -> match
 A head object belongs to a connection and is filled anew for each message, so that a request costs
-no object. `kept` are the end-to-end lines as received; everything that the next hop needs besides
-(framing, host, forwarding fields) is added by `compose`. Bytes stay bytes.
+no object; the same bytes again are not read again. `kept` are the end-to-end lines as received, and
+`framing` is the line that frames the body; everything that the next hop needs besides (host,
+forwarding fields) is added by `compose`. Bytes stay bytes.
 Source: RFC 9112 sections 2 to 6, RFC 9110 sections 5 and 7.
 """
 
@@ -28,8 +29,6 @@ from gateway.wire.lines import (
     PASS,
     REFUSED,
     REQUEST_ID,
-    SAYS_CLOSE,
-    SAYS_KEEP,
     SESSION,
     TOKEN,
     TRACE,
@@ -37,6 +36,7 @@ from gateway.wire.lines import (
     VERSION,
     LineMemo,
     names_in,
+    stays,
     value_of,
     without_named,
 )
@@ -44,6 +44,8 @@ from gateway.wire.lines import (
 FIELDS_MAX: Final = 256  # HAProxy keeps 101, Apache 100; an SDK behind three proxies sends 40
 STARTS_MAX: Final = 1024  # remembered request lines
 START_BYTES: Final = 256
+REPEATED_BYTES: Final = 4096  # of the last head, kept to know it again while the connection lasts
+CHUNKED_LINE: Final = b"transfer-encoding: chunked"
 
 REQUEST_LINE: Final = re.compile(
     rb"(" + TOKEN + rb'{1,32}) ([!"$-~\x80-\xff]++) HTTP/1\.([01])'  # no `#`: fragments stay home
@@ -54,9 +56,12 @@ STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: ([^\x00-\x0
 
 
 class RequestLine:
-    """A request line, judged; frozen, shared by all requests that begin with the same bytes."""
+    """A request line, judged; shared by all requests that begin with the same bytes.
 
-    __slots__ = ("authority", "method", "minor", "onward", "path", "target")
+    `place`: who names the model, as `routing.match` found out; negative before it has looked.
+    """
+
+    __slots__ = ("authority", "method", "minor", "onward", "path", "place", "target")
 
     def __init__(self, line: bytes) -> None:
         match = REQUEST_LINE.fullmatch(line)
@@ -69,6 +74,7 @@ class RequestLine:
         self.target, self.authority = _origin_form(match[1], match[2])
         self.path = self.target.partition(b"?")[0]
         self.onward = b"%s %s HTTP/1.1" % (self.method, self.target)
+        self.place = -1
 
 
 def _origin_form(method: bytes, target: bytes) -> tuple[bytes, bytes]:
@@ -87,12 +93,15 @@ class RequestHead:
     """The head of one client connection's current request."""
 
     __slots__ = (
+        "_credential",
         "_memo",
+        "_read",
         "_starts",
         "chunked",
         "encoded",
         "expects",
         "forwarded_for",
+        "framing",
         "host",
         "keep_alive",
         "kept",
@@ -108,12 +117,15 @@ class RequestHead:
     def __init__(self, memo: LineMemo, starts: dict[bytes, RequestLine]) -> None:
         self._memo = memo
         self._starts = starts
+        self._read = b""  # the head that this holds
+        self._credential = b""  # the last line of this connection that no memo may keep
         self.start = _NO_LINE
         self._clear()
 
     def _clear(self) -> None:
         self.kept: list[bytes] = []
         self.length = -1
+        self.framing = b""
         self.chunked = self.expects = self.encoded = self.traced = False
         self.keep_alive = True
         self.host = self.request_id = self.model = self.version = b""
@@ -122,6 +134,7 @@ class RequestHead:
     def forget(self) -> None:
         """Stand for a head that could not be read: nothing is known, and nothing follows."""
         self.start = _NO_LINE
+        self._read = b""
         self._clear()
         self.keep_alive = False
 
@@ -129,37 +142,43 @@ class RequestHead:
         """Fill this from a head, without the empty line that ended it.
 
         Raises: GatewayError; what is filled until then must not be used.
+        Cost: a comparison for the same head as before, else a lookup for each line.
         """
+        if head and head == self._read:
+            return
+        self._read = b""
         lines = head.split(b"\r\n")
         self._clear()
         start = self._starts.get(lines[0])
         self.start = start = start if start is not None else self._begin(lines[0])
         if len(lines) > FIELDS_MAX + 1:
             raise BadFraming(f"more than {FIELDS_MAX} header fields", "head_too_large")
-        self.keep_alive = start.minor == 1
         kept = self.kept
-        memo = self._memo
-        seen = memo.seen
-        hosts = 0
+        seen = self._memo.seen
+        hosts = said = 0
         named: list[bytes] = []
         for i in range(1, len(lines)):
             line = lines[i]
             meaning = seen.get(line, UNKNOWN)
             if meaning == UNKNOWN:
-                meaning = memo.judge(line)
+                meaning = PASS if line == self._credential else self._judge(line)
             if meaning == PASS:
                 kept.append(line)
             elif meaning >= LENGTH:
                 if self.length >= 0:
                     raise BadFraming("content-length twice")
                 self.length = meaning - LENGTH
+                self.framing = line
             elif meaning >= CONNECTION:
-                self._connection(meaning - CONNECTION, line, named)
+                said |= meaning - CONNECTION
+                if meaning & NAMES_FIELDS:
+                    named += names_in(value_of(line))
             elif meaning == HOST_FIELD:
                 hosts += 1
                 self.host = value_of(line)
             else:
                 self._special(meaning, line)
+        self.keep_alive = stays(said, start.minor)
         if named:
             self.kept = without_named(kept, named)
         if self.chunked and (self.length >= 0 or start.minor == 0):
@@ -168,6 +187,15 @@ class RequestHead:
             raise BadFraming("not exactly one host", "bad_request")
         if start.authority:
             self.host = start.authority
+        if len(head) <= REPEATED_BYTES:
+            self._read = head
+
+    def _judge(self, line: bytes) -> int:
+        """The meaning of a line that no client sent lately, or that is not remembered."""
+        meaning = self._memo.judge(line)
+        if meaning == PASS and len(line) <= REPEATED_BYTES and line not in self._memo.seen:
+            self._credential = line
+        return meaning
 
     def _begin(self, line: bytes) -> RequestLine:
         start = RequestLine(line)
@@ -177,20 +205,13 @@ class RequestHead:
             self._starts[line] = start
         return start
 
-    def _connection(self, flags: int, line: bytes, named: list[bytes]) -> None:
-        if flags & SAYS_CLOSE:
-            self.keep_alive = False
-        elif flags & SAYS_KEEP and self.start.minor == 0:
-            self.keep_alive = True
-        if flags & NAMES_FIELDS:
-            named.extend(names_in(value_of(line)))
-
     def _special(self, meaning: int, line: bytes) -> None:
         """Fields that say something to us."""
         if meaning == CHUNKED:
             if self.chunked:
                 raise BadFraming("transfer-encoding twice")
             self.chunked = True
+            self.framing = CHUNKED_LINE
         elif meaning == CONTINUE:
             self.expects = self.start.minor == 1  # RFC 9110 10.1.1: ignored in HTTP/1.0
         elif meaning == EXPECT_OTHER:
@@ -225,11 +246,13 @@ class ResponseHead:
 
     __slots__ = (
         "_memo",
+        "_read",
         "_starts",
         "chunked",
         "dated",
         "encoded",
         "events",
+        "framing",
         "keep_alive",
         "kept",
         "length",
@@ -241,6 +264,7 @@ class ResponseHead:
     def __init__(self, memo: LineMemo, starts: dict[bytes, tuple[int, int, bytes]]) -> None:
         self._memo = memo
         self._starts = starts
+        self._read = b""  # the head that this holds
         self.status = 0
         self.line = b""
         self._clear()
@@ -248,24 +272,28 @@ class ResponseHead:
     def _clear(self) -> None:
         self.kept: list[bytes] = []
         self.length = -1
+        self.framing = b""
         self.chunked = self.events = self.encoded = self.dated = False
         self.keep_alive = True
         self.refused = b""
 
     def read(self, head: bytes) -> None:
         """As RequestHead.read, for a response."""
+        if head and head == self._read:
+            return
+        self._read = b""
         lines = head.split(b"\r\n")
         self._clear()
         start = self._starts.get(lines[0])
         if start is None:
             start = self._begin(lines[0])
         self.status, minor, self.line = start
-        self.keep_alive = minor == 1
         if len(lines) > FIELDS_MAX + 1:
             raise BadFraming(f"more than {FIELDS_MAX} header fields")
         kept = self.kept
         memo = self._memo
         seen = memo.seen
+        said = 0
         named: list[bytes] = []
         for i in range(1, len(lines)):
             line = lines[i]
@@ -281,14 +309,20 @@ class ResponseHead:
                 if self.length >= 0:
                     raise BadFraming("content-length twice")
                 self.length = meaning - LENGTH
+                self.framing = line
             elif meaning >= CONNECTION:
-                self._connection(meaning - CONNECTION, minor, line, named)
+                said |= meaning - CONNECTION
+                if meaning & NAMES_FIELDS:
+                    named += names_in(value_of(line))
             else:
                 self._special(meaning, line)
+        self.keep_alive = stays(said, minor)
         if named:
             self.kept = without_named(kept, named)
         if self.chunked and (self.length >= 0 or minor == 0):
             raise BadFraming("content-length or HTTP/1.0 together with transfer-encoding")
+        if len(head) <= REPEATED_BYTES:
+            self._read = head
 
     def _begin(self, line: bytes) -> tuple[int, int, bytes]:
         match = STATUS_LINE.fullmatch(line)
@@ -301,19 +335,12 @@ class ResponseHead:
             self._starts[line] = start
         return start
 
-    def _connection(self, flags: int, minor: int, line: bytes, named: list[bytes]) -> None:
-        if flags & SAYS_CLOSE:
-            self.keep_alive = False
-        elif flags & SAYS_KEEP and minor == 0:
-            self.keep_alive = True
-        if flags & NAMES_FIELDS:
-            named.extend(names_in(value_of(line)))
-
     def _special(self, meaning: int, line: bytes) -> None:
         if meaning == CHUNKED:
             if self.chunked:
                 raise BadFraming("transfer-encoding twice")
             self.chunked = True
+            self.framing = CHUNKED_LINE
         elif meaning == EVENTS:
             self.events = True
             self.kept.append(line)

@@ -1,10 +1,10 @@
 """What one header line means to a proxy; lines seen before are not judged again.
 
 Floor 1, pure but for the memo, which changes no answer.
-A line is judged whole, as bytes: `memo.meaning(line)` is one dictionary lookup for a line that any
-client has sent before. What is not a field line by RFC 9110 section 5.5 and RFC 9112 section 5
-(folded lines, blanks before the colon, NUL, bare CR) is refused, never repaired. Lines that may
-carry a credential are never remembered.
+A line is judged whole, as bytes: one dictionary lookup for a line that any client has sent before,
+two and a look at its bytes for a known name with a new value. What is not a field line by RFC 9110
+section 5.5 and RFC 9112 section 5 (folded lines, blanks before the colon, NUL, bare CR) is refused,
+never repaired. Lines that may carry a credential are never remembered, only their names are.
 """
 
 import re
@@ -16,9 +16,13 @@ MEMO_LINES: Final = (
     4096  # some 1 MiB; a flood of unique values empties it, which costs a parse each
 )
 MEMO_LINE_BYTES: Final = 256  # longer lines are rarely the same twice
+NAMES_MAX: Final = 1024  # remembered spellings of names; a client that invents names empties them
+NAME_BYTES: Final = 64
 
 TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
-FIELD: Final = re.compile(rb"(" + TOKEN + rb"++):[ \t]*+([^\x00-\x08\n-\x1f\x7f]*+)")
+NAME: Final = re.compile(TOKEN + rb"++")
+FIELD: Final = re.compile(NAME.pattern + rb":[^\x00-\x08\n-\x1f\x7f]*+")
+NOT_IN_VALUES: Final = bytes([*range(9), *range(10, 32), 127])  # RFC 9110 5.5
 HOST: Final = re.compile(
     rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?"  # RFC 3986 3.2.2
 )
@@ -121,10 +125,11 @@ class LineMemo:
     `seen`: meanings by line; hot loops look there themselves and call `judge` for the rest.
     """
 
-    __slots__ = ("_names", "seen")
+    __slots__ = ("_meanings", "_names", "seen")
 
-    def __init__(self, names: dict[bytes, int]) -> None:
-        self._names = names
+    def __init__(self, meanings: dict[bytes, int]) -> None:
+        self._meanings = meanings
+        self._names: dict[bytes, int] = {}  # by spelling: 2 * meaning, + 1 where the line may stay
         self.seen: dict[bytes, int] = {}
 
     def meaning(self, line: bytes) -> int:
@@ -137,20 +142,34 @@ class LineMemo:
 
     def judge(self, line: bytes) -> int:
         """As `meaning`, without looking into the memo first."""
-        match = FIELD.fullmatch(line)
-        if match is None:
+        name = line[: max(line.find(b":"), 0)]
+        known = self._names.get(name, UNKNOWN)
+        if known == UNKNOWN:
+            known = self._learn(name)
+        if len(line.translate(None, NOT_IN_VALUES)) != len(line):
             raise BadFraming("a header line is not `name: value`", "bad_request")
-        name = match[1].lower()
-        meaning = self._names.get(name, PASS)
-        if meaning == PASS and b"_" in name and name.replace(b"_", b"-") in self._names:
-            meaning = DROP  # CGI-like servers fold both spellings into one (RFC 9110 17.10)
-        elif meaning != PASS and meaning != DROP:
-            meaning = _weighed(meaning, match[2].rstrip(b" \t"))
-        if len(line) <= MEMO_LINE_BYTES and not _NEVER_REMEMBERED.search(name):
+        meaning = known >> 1
+        if meaning > DROP:
+            meaning = _weighed(meaning, value_of(line))
+        if known & 1 and len(line) <= MEMO_LINE_BYTES:
             if len(self.seen) >= MEMO_LINES:
                 self.seen.clear()
             self.seen[line] = meaning
         return meaning
+
+    def _learn(self, name: bytes) -> int:
+        if NAME.fullmatch(name) is None:
+            raise BadFraming("a header line is not `name: value`", "bad_request")
+        lowered = name.lower()
+        meaning = self._meanings.get(lowered, PASS)
+        if meaning == PASS and b"_" in name and lowered.replace(b"_", b"-") in self._meanings:
+            meaning = DROP  # CGI-like servers fold both spellings into one (RFC 9110 17.10)
+        known = 2 * meaning + (_NEVER_REMEMBERED.search(lowered) is None)
+        if len(name) <= NAME_BYTES:
+            if len(self._names) >= NAMES_MAX:
+                self._names.clear()
+            self._names[name] = known
+        return known
 
     def __len__(self) -> int:
         return len(self.seen)
@@ -194,6 +213,13 @@ def _connection_flags(value: bytes) -> int:
         elif option not in KEPT_THOUGH_NAMED:
             flags |= NAMES_FIELDS
     return flags
+
+
+def stays(flags: int, minor: int) -> bool:
+    """Whether a connection serves on, by all that its Connection fields say (RFC 9112 9.3)."""
+    if flags & SAYS_CLOSE:
+        return False
+    return minor == 1 or flags & SAYS_KEEP != 0
 
 
 def names_in(value: bytes) -> list[bytes]:

@@ -152,7 +152,6 @@ class Rig:
         self.suspected: list[Suspected] = []
         loop: Any = self.loop
         self.plane = Plane(loop, self.ledger, Random(7), self.clock, self.suspected.append)
-        self.ledger.on_settled = self.plane.freed
         self.publish(published)
 
     def clock(self) -> int:

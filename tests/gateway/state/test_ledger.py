@@ -42,6 +42,7 @@ class LedgerAgainstCounters(RuleBasedStateMachine):
         self.opened: Counter[int] = Counter()
         self.ended: Counter[tuple[int, int]] = Counter()
         self.received: Counter[int] = Counter()
+        self.told: dict[int, int] = {}  # bytes of a lease that others can read of
 
     def teardown(self) -> None:
         os.close(self.fd)
@@ -77,12 +78,20 @@ class LedgerAgainstCounters(RuleBasedStateMachine):
         lease = sorted(self.held)[-1]
         self.ledger.received(lease, count)
         self.received[self.held[lease][0]] += count
+        assert self.ledger.lease_bytes(lease) >= count
+
+    @rule()
+    def account(self) -> None:
+        for lease in self.held:
+            self.ledger.account(lease)
+            self.told[lease] = self.ledger.lease_bytes(lease)
 
     @precondition(lambda self: self.held)
     @rule(pick=st.integers(0, 5), outcome=st.sampled_from(Outcome))
     def settle(self, pick: int, outcome: Outcome) -> None:
         lease = sorted(self.held)[pick % len(self.held)]
         slot = self.held.pop(lease)[0]
+        self.told.pop(lease, None)
         self.now += 1000
         self.ledger.settle(lease, outcome, self.now, 10)
         self.ledger.ended(slot, outcome)
@@ -100,7 +109,12 @@ class LedgerAgainstCounters(RuleBasedStateMachine):
             for outcome in Outcome:
                 assert totals[ATTEMPTS + outcome] == self.ended[(slot, outcome)]
                 assert totals[REQUESTS + outcome] == self.ended[(slot, outcome)]
-            assert totals[RECEIVED_BYTES] == self.received[slot]
+            untold = sum(
+                self.ledger.lease_bytes(lease) - self.told.get(lease, 0)
+                for lease, entry in self.held.items()
+                if entry[0] == slot
+            )
+            assert totals[RECEIVED_BYTES] + untold == self.received[slot]
             assert totals[SENT_BYTES] == 10 * totals[SETTLED]
 
     @invariant()

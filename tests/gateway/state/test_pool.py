@@ -2,9 +2,9 @@
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.state.pool import IDLE_MAX, Pool
+from gateway.state.pool import IDLE_MAX, Pool, Pooled
 
 SLOTS = st.integers(0, 2)
 IDLE_NS = 100
@@ -18,14 +18,14 @@ class PoolAgainstAList(RuleBasedStateMachine):
         self.pool = Pool()
         self.pool.idle_ns = IDLE_NS
         self.now = 0
-        self.made = 0
-        self.idle: list[tuple[int, int, int]] = []
+        self.made: list[Pooled] = []
+        self.idle: list[tuple[int, Pooled, int]] = []
 
     @rule(slot=SLOTS)
     def a_connection_comes_back(self, slot: int) -> None:
-        self.made += 1
-        assert self.pool.checkin(slot, self.made, self.now)
-        self.idle.append((slot, self.made, self.now))
+        self.made.append(Pooled())
+        assert self.pool.checkin(slot, self.made[-1], self.now)
+        self.idle.append((slot, self.made[-1], self.now))
 
     @rule(slot=SLOTS)
     def the_last_used_one_that_is_young_is_taken(self, slot: int) -> None:
@@ -36,10 +36,12 @@ class PoolAgainstAList(RuleBasedStateMachine):
         if young:
             self.idle.remove(mine[-1])
 
+    @precondition(lambda self: self.made)
     @rule(slot=SLOTS, number=st.integers(0, 20))
     def a_connection_ends(self, slot: int, number: int) -> None:
-        self.pool.drop(slot, number)
-        self.idle = [entry for entry in self.idle if entry[:2] != (slot, number)]
+        ending = self.made[number % len(self.made)]
+        self.pool.drop(slot, ending)
+        self.idle = [entry for entry in self.idle if entry[:2] != (slot, ending)]
 
     @rule(step=st.integers(1, 60))
     def time_passes_and_the_old_ones_are_given_up(self, step: int) -> None:
@@ -65,5 +67,5 @@ TestPool.settings = settings(max_examples=30, deadline=None)
 
 def test_a_pool_does_not_grow_without_bound() -> None:
     pool = Pool()
-    kept = [pool.checkin(1, number, 0) for number in range(IDLE_MAX + 1)]
+    kept = [pool.checkin(1, Pooled(), 0) for _ in range(IDLE_MAX + 1)]
     assert kept == [True] * IDLE_MAX + [False]

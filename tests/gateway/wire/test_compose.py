@@ -5,12 +5,12 @@ import orjson
 from gateway.errors import GatewayError
 from gateway.wire.compose import (
     date_line,
-    framing_line,
+    id_lines,
     own_answer,
     refusal,
     request_head,
     response_head,
-    trace_line,
+    ways,
 )
 from tests.gateway.wire.test_heads import read, read_response
 
@@ -20,44 +20,48 @@ def test_an_instance_is_told_who_asked_and_by_which_way() -> None:
         b"GET /p HTTP/1.0\r\nHost: g\r\nX-A: 1\r\nX-Forwarded-For: 9.9.9.9\r\n"
         b"X-Forwarded-Host: lie\r\nForwarded: for=lie\r\nConnection: keep-alive"
     )
-    lines = request_head(head, b"1.2.3.4:80", b"5.6.7.8", b"", b"x-request-id: r").split(b"\r\n")
-    assert lines == [
+    way = ways(head, b"1.2.3.4:80", b"5.6.7.8")
+    assert b"\r\n".join(request_head(head, b"", way, b"x-request-id: r")).split(b"\r\n") == [
         b"GET /p HTTP/1.1",
         b"host: g",
-        b"X-A: 1",
         b"x-forwarded-for: 9.9.9.9, 5.6.7.8",
         b"x-forwarded-proto: http",
-        b"x-request-id: r",
         b"via: 1.0 sluicegate",
         b"x-forwarded-host: g",
+        b"X-A: 1",
+        b"x-request-id: r",
         b"",
         b"",
     ]
 
 
 def test_a_client_without_host_gets_the_address_of_the_instance() -> None:
-    head = request_head(read(b"GET / HTTP/1.0"), b"1.2.3.4:80", b"p", b"", b"i")
-    assert b"host: 1.2.3.4:80\r\n" in head
-    assert b"x-forwarded-host" not in head
+    lines = ways(read(b"GET / HTTP/1.0"), b"1.2.3.4:80", b"p")
+    assert lines.startswith(b"host: 1.2.3.4:80\r\n")
+    assert b"x-forwarded-host" not in lines
 
 
 def test_a_request_has_exactly_the_framing_of_its_body() -> None:
-    chunked = read(b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked")
-    assert framing_line(chunked, -1) == b"transfer-encoding: chunked"
-    assert framing_line(chunked, 12) == b"content-length: 12"  # held whole
-    assert framing_line(read(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0"), -1) == (
-        b"content-length: 0"
-    )
-    assert framing_line(read(b"GET / HTTP/1.1\r\nhost: a"), -1) == b""
+    for head, framing in {
+        b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: Chunked": b"transfer-encoding: chunked",
+        b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0": b"content-length: 0",
+        b"GET / HTTP/1.1\r\nhost: a": b"",
+    }.items():
+        request = read(head)
+        assert request.framing == framing
+        lines = request_head(request, request.framing, b"host: a", b"x-request-id: r")
+        assert [line for line in lines if b"length" in line or b"coding" in line] == (
+            [framing] if framing else []
+        )
 
 
 def test_a_response_gets_a_date_only_when_it_has_none() -> None:
     without = read_response(b"HTTP/1.1 200 OK\r\nServer: s")
-    assert response_head(without, b"", b"x-instance-id: i", b"date: now") == (
-        b"HTTP/1.1 200 OK\r\nServer: s\r\nx-instance-id: i\r\ndate: now\r\n\r\n"
+    assert b"\r\n".join(response_head(without, b"", b"x-instance-id: i", b"date: now")) == (
+        b"HTTP/1.1 200 OK\r\nServer: s\r\ndate: now\r\nx-instance-id: i\r\n\r\n"
     )
     dated = read_response(b"HTTP/1.1 200 OK\r\nDate: then")
-    assert b"now" not in response_head(dated, b"", b"i: i", b"date: now")
+    assert b"date: now" not in response_head(dated, b"", b"i: i", b"date: now")
 
 
 def test_a_refusal_says_who_speaks_and_when_to_come_back() -> None:
@@ -91,8 +95,9 @@ def test_a_method_refusal_names_the_methods() -> None:
 
 
 def test_a_started_trace_is_valid_trace_context() -> None:
-    line = trace_line(b"%016x" % 7, b"%016x" % 9)
-    assert line == b"traceparent: 00-" + b"%016x%016x-%016x-01" % (7, 9, 9)
+    request_id, trace = id_lines(b"r", b"%016x" % 7, b"%016x" % 9).split(b"\r\n")
+    assert request_id == b"x-request-id: r"
+    assert trace == b"traceparent: 00-" + b"%016x%016x-%016x-01" % (7, 9, 9)
 
 
 def test_the_date_is_an_imf_fixdate() -> None:
