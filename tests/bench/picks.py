@@ -14,7 +14,7 @@ from typing import Final
 
 from gateway.records import Policy
 from gateway.routing.compiled import CompiledTable
-from gateway.routing.pick import NO_KEY, NONE_TRIED, POLICIES, draw_version
+from gateway.routing.pick import NO_KEY, NONE_TRIED, draw_version, pick
 from gateway.state.ledger import Ledger
 from gateway.state.shared import Layout, Segment, create
 from tests.gateway.plain import route, table, target, version
@@ -31,7 +31,6 @@ def measured(policy: Policy, count: int, ledger: Ledger) -> float:
     targets = [target(slot, 1, limit=1_000_000) for slot in range(count)]
     compiled = CompiledTable(table(1, route(version(*targets), policy=policy)), None, 0)
     made = compiled.routes["m"]
-    pick, place, in_flight = POLICIES[policy.value], made.place, ledger.in_flight
     rng = Random(1)
     keys = [rng.getrandbits(63) if policy is Policy.AFFINITY else NO_KEY for _ in range(KEYS)]
 
@@ -39,7 +38,7 @@ def measured(policy: Policy, count: int, ledger: Ledger) -> float:
         for key in keys:
             drawn = draw_version(made, key)
             assert drawn is not None
-            pick(drawn, place, in_flight, rng, key, NONE_TRIED)
+            pick(drawn, ledger, rng, key, NONE_TRIED)
 
     once()
     return min(_ns(once) for _ in range(TRIES)) / KEYS
