@@ -2,16 +2,20 @@
 
 import asyncio
 import os
+import re
 import signal
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from tests.live.clients import ask, crowd
+from tests.live.clients import Answer, ask, crowd
 from tests.live.gateways import Gateway, config, gone, running, scripted_model
 from tests.live.scripted_instance import write_snapshot
 
 pytestmark = pytest.mark.live
+
+CLIENTS: Final = 12  # over two workers and two instances of eight places each
 
 
 def two_instances(folder: Path, gateway: str = "") -> str:
@@ -64,30 +68,50 @@ async def test_an_instance_killed_in_a_stream_is_a_visible_cut_and_comes_back(
 async def test_a_killed_worker_loses_its_own_requests_by_name_and_is_replaced(
     tmp_path: Path,
 ) -> None:
+    """Nobody else's: what clients miss, what is counted, and what is named are the same."""
     async with running(tmp_path, two_instances(tmp_path, "workers = 2")) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
-        events = [asyncio.Event() for _ in range(8)]
-        streams = [asyncio.create_task(ask(gateway, "m", 300, seen=seen)) for seen in events]
+        events = [asyncio.Event() for _ in range(CLIENTS)]
+        clients = [asyncio.create_task(asks_twice(gateway, seen)) for seen in events]
         await asyncio.gather(*(seen.wait() for seen in events))
         leases = (await gateway.read("/leases"))["leases"]
         victim = leases[0]["worker"]
         mine = {lease["request_id"] for lease in leases if lease["worker"] == victim}
         after = len(gateway.lines)
         os.kill(victim, signal.SIGKILL)
-        answers = await asyncio.gather(*streams)
-        assert sum(not answer.whole for answer in answers) == len(mine)
+        answers = await asyncio.gather(*clients)
+        lost = [first for first, _ in answers if not first.whole]
+        assert len(lost) == len(mine)
+        assert all(answer.broke for answer in lost)
+        assert all(then.whole for _, then in answers)  # traffic goes on, for those who lost one too
         await gateway.says(
             lambda text: text.startswith("worker") and text.endswith("serves"), after
         )
         workers = (await gateway.read("/status"))["workers"]
         assert len(workers) == 2
         assert victim not in {worker["pid"] for worker in workers}
-        assert (await ask(gateway, "m")).whole
-        async with gateway.http.get(f"{gateway.admin}/metrics") as response:
-            text = await response.text()
-        lost = [line for line in text.splitlines() if line.startswith("sluicegate_requests_lost")]
-        assert sum(float(line.rpartition(" ")[2]) for line in lost) == len(mine)
+        causes = await counted(gateway, "sluicegate_requests_lost_total", "cause")
+        assert {cause: n for cause, n in causes.items() if n} == {"worker_died": len(mine)}
+        outcomes = await counted(gateway, "sluicegate_requests_total", "outcome")
+        served = 2 * CLIENTS - len(mine)
+        assert {one: n for one, n in outcomes.items() if n} == {"served": served, "lost": len(mine)}
+        assert set((await counted(gateway, "sluicegate_in_flight", "instance")).values()) == {0}
+        said = " ".join(str(line.get("message")) for line in gateway.lines[after:])
+        assert set(re.findall(r"request (\w+) lost on m-1-[01]: worker died", said)) == mine
         assert await gateway.end() == 0
+
+
+async def asks_twice(gateway: Gateway, seen: asyncio.Event) -> tuple[Answer, Answer]:
+    """A long stream, and as soon as that is over, whatever its end, a short one."""
+    return await ask(gateway, "m", 300, seen=seen), await ask(gateway, "m")
+
+
+async def counted(gateway: Gateway, metric: str, label: str) -> dict[str, int]:
+    """A metric's values by one of its labels."""
+    async with gateway.http.get(f"{gateway.admin}/metrics") as response:
+        text = await response.text()
+    found = re.findall(rf'^{metric}{{.*?{label}="(\w[^"]*)".*}} (\S+)$', text, re.MULTILINE)
+    return {name: int(float(value)) for name, value in found}
 
 
 async def test_control_killed_under_load_costs_nobody_anything(tmp_path: Path) -> None:
