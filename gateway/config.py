@@ -192,6 +192,7 @@ class Model(_Table):
     queue_max: int = Field(64, ge=0, le=1_000_000)
     queue_timeout_s: Seconds = 30
     replayable: bool = False
+    canary_fallback: bool = False
     pinnable: bool = False
     slow_start_s: Seconds = 0
     replicas: dict[Name, Annotated[int, Field(ge=0, le=1000)]] = Field(default_factory=dict)

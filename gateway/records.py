@@ -139,6 +139,7 @@ class Route:
     replayable: bool
     pinnable: bool
     slow_start_s: float
+    canary_fallback: bool  # what failed on a version of less weight may go to that of most
 
 
 @dataclass(frozen=True, slots=True)

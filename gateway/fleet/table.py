@@ -67,6 +67,7 @@ def _routes(fleet: FleetSnapshot, now: float) -> tuple[Route, ...]:
             replayable=model.replayable,
             pinnable=model.pinnable,
             slow_start_s=model.slow_start_s,
+            canary_fallback=model.canary_fallback,
         )
         for model in fleet.settings.model
     )

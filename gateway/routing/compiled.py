@@ -2,8 +2,8 @@
 
 Floor 1, pure.
 Built once per table from the frozen records. Two small things outlive a table and are handed from
-the old one to the new: a route's place in its sequence (or changing weights would start it again)
-and the counts of leases per version, which bound affinity.
+the old one to the new: a route's place in its sequence (or changing weights would start it again),
+and what is counted per version: leases, which bound affinity, and turns.
 """
 
 from bisect import bisect_right
@@ -13,6 +13,19 @@ from typing import Final
 import orjson
 
 from gateway.records import Bounds, Policy, Route, RouteTable, Standing, Target, Timeouts, Version
+from gateway.routing.turns import Standstill, Turns
+
+# Policies as numbers: comparing them costs next to nothing.
+LEAST_LOADED: Final = 0
+ROUND_ROBIN: Final = 1
+RANDOM: Final = 2
+AFFINITY: Final = 3
+POLICY_NUMBERS: Final = {
+    Policy.LEAST_LOADED: LEAST_LOADED,
+    Policy.ROUND_ROBIN: ROUND_ROBIN,
+    Policy.RANDOM: RANDOM,
+    Policy.AFFINITY: AFFINITY,
+}
 
 NS: Final = 1_000_000_000
 RING_POINTS: Final = 64  # per target of mean weight: shares within some 12 % (1 / sqrt(64))
@@ -27,47 +40,53 @@ def key_hash(key: bytes) -> int:
 
 
 class Tally:
-    """Leases that this worker holds on one version; outlives tables."""
+    """Of one version: the leases that this worker holds, and its turns. Outlives tables."""
 
-    __slots__ = ("held",)
+    __slots__ = ("held", "standstill")
 
     def __init__(self) -> None:
         self.held = 0
+        self.standstill = Standstill()
 
 
 class Place:
-    """Where a route is in its sequences; outlives tables. `turns`: round robin's next turns."""
+    """Where a route is in its sequence of versions. Outlives tables."""
 
-    __slots__ = ("position", "turns")
+    __slots__ = ("position",)
 
     def __init__(self, position: float) -> None:
         self.position = position
-        self.turns: dict[int, float] = {}  # by slot
 
 
 class CompiledTarget:
-    """A target with all that a request needs of it."""
+    """A target with all that a request needs of it; `index` in its version.
+
+    `share` is its weight as far as its age allows, `capacity` that times its limit.
+    """
 
     __slots__ = (
         "address",
         "announces",
         "capacity",
         "host",
+        "index",
         "instance",
         "limit",
         "port",
         "ready_since_ns",
+        "share",
         "slot",
         "weight",
     )
 
-    def __init__(self, target: Target, version: Version) -> None:
+    def __init__(self, target: Target, version: Version, index: int) -> None:
+        self.index = index
         self.slot = target.slot
         self.instance = target.instance
         self.limit = target.limit
         self.host = target.host
         self.port = target.port
-        self.weight = target.weight
+        self.weight = self.share = target.weight
         self.ready_since_ns = target.ready_since_ns
         self.capacity = target.weight * target.limit
         shown = f"[{target.host}]" if ":" in target.host else target.host
@@ -82,13 +101,16 @@ class CompiledVersion:
     """A version's targets, ready to draw from.
 
     Shape: bounds[i] is the sum of the weights of targets[0..i]; `even` when all are the same.
-    `ring`: hashes ascending; ring_targets[i] owns the hashes up to ring[i].
+    `ring`: hashes ascending; ring_targets[i] owns the hashes up to ring[i]. `freed` is the target
+    that gave a lease back last: where nearly all are full, it is the one that is not.
     """
 
     __slots__ = (
         "bounds",
         "even",
+        "freed",
         "name",
+        "policy",
         "ramps_until_ns",
         "ring",
         "ring_targets",
@@ -96,14 +118,18 @@ class CompiledVersion:
         "tally",
         "targets",
         "total",
+        "turns",
+        "weight",
     )
 
-    def __init__(
-        self, version: Version, route: Route, tally: Tally, now_ns: int, with_ring: bool
-    ) -> None:
+    def __init__(self, version: Version, route: Route, tally: Tally, now_ns: int) -> None:
         self.name = version.name
+        self.weight = version.weight
+        self.policy = POLICY_NUMBERS[route.policy]
         self.tally = tally
-        self.targets = [CompiledTarget(t, version) for t in version.targets if t.weight > 0]
+        reachable = [target for target in version.targets if target.weight > 0]
+        self.targets = [CompiledTarget(t, version, index) for index, t in enumerate(reachable)]
+        self.freed: CompiledTarget | None = None
         self.slow_start_ns = int(route.slow_start_s * NS)
         self.bounds: list[float] = []
         self.total = 0.0
@@ -112,8 +138,11 @@ class CompiledVersion:
         self.weigh(now_ns)
         self.ring: list[int] = []
         self.ring_targets: list[CompiledTarget] = []
-        if with_ring:
+        if self.policy == AFFINITY:
             self._make_ring()
+        takes_turns = self.policy == ROUND_ROBIN
+        slots = [target.slot for target in self.targets] if takes_turns else []
+        self.turns = Turns(slots, tally.standstill)
 
     def weigh(self, now_ns: int) -> None:
         """Give every target the share that its age allows (slow start)."""
@@ -126,6 +155,7 @@ class CompiledVersion:
                 weight *= max(age / self.slow_start_ns, SLOW_START_FLOOR)
                 until = target.ready_since_ns + self.slow_start_ns
                 self.ramps_until_ns = max(self.ramps_until_ns, until)
+            target.share = weight
             target.capacity = weight * target.limit
             weights.append(weight)
         total = 0.0
@@ -153,7 +183,8 @@ class CompiledVersion:
 
 class CompiledRoute:
     """A model's route. `shares` are the versions that weight reaches; bounds[i] is where the
-    (i + 1)th begins in [0, 1). `standings` may be replaced by a Note at any time."""
+    (i + 1)th begins in [0, 1). `stable` is the one of most weight, where what fails on another may
+    go to it. `standings` may be replaced by a Note at any time."""
 
     __slots__ = (
         "bounds",
@@ -168,13 +199,14 @@ class CompiledRoute:
         "replayable",
         "section",
         "shares",
+        "stable",
         "standings",
     )
 
     def __init__(self, route: Route, place: Place, tallies: "Tallies", now_ns: int) -> None:
         self.model = route.model
         self.section = route.section
-        self.policy: str = route.policy.value
+        self.policy = POLICY_NUMBERS[route.policy]
         self.queue_max = route.queue_max
         self.queue_timeout_ns = int(route.queue_timeout_s * NS)
         self.replayable = route.replayable
@@ -185,17 +217,19 @@ class CompiledRoute:
         self.by_name: dict[str, CompiledVersion] = {}
         self.shares: list[CompiledVersion] = []
         weights: list[float] = []
-        with_ring = route.policy is Policy.AFFINITY
         for version in route.versions:
             if version.blocked:
                 continue
             tally = tallies.setdefault((route.model, version.name), Tally())
-            compiled = CompiledVersion(version, route, tally, now_ns, with_ring)
+            compiled = CompiledVersion(version, route, tally, now_ns)
             if compiled.targets:
                 self.by_name[version.name] = compiled
                 if version.weight > 0:
                     self.shares.append(compiled)
                     weights.append(version.weight)
+        self.stable: CompiledVersion | None = None
+        if route.canary_fallback and weights:
+            self.stable = self.shares[weights.index(max(weights))]
         total = sum(weights)
         self.bounds = [sum(weights[: i + 1]) / total for i in range(len(weights) - 1)]
 

@@ -1,40 +1,59 @@
 """Choose the version, then the instance, that answers one request.
 
-Floor 1, pure but for the place in a sequence, which comes in.   Flow: match -> [pick] -> dial
+Floor 1, pure but for a route's place in its sequence and a version's turns, which come in.
+Flow: match -> [pick] -> dial
 The version is drawn by a low-discrepancy sequence: shares hold over any hundred requests, not only
 on average. A full version is never relieved by another: that would bend the very split that a
-canary is judged on.
+canary is judged on. No policy looks at all targets unless all that it looked at are full.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Container
 from random import Random
 from typing import Final
 
-from gateway.records import Policy
-from gateway.routing.compiled import CompiledRoute, CompiledTarget, CompiledVersion, Place
+from gateway.routing.compiled import (
+    LEAST_LOADED,
+    RANDOM,
+    RING_POINTS,
+    ROUND_ROBIN,
+    CompiledRoute,
+    CompiledTarget,
+    CompiledVersion,
+)
 
 # The step whose multiples spread most evenly on a circle; Knuth, TAOCP 3, section 6.4.
 GOLDEN: Final = 0.6180339887498949
 BOUNDED_LOAD: Final = 1.25  # of the mean; Mirrokni, Thorup, Zadimoghaddam, 2016, and HAProxy's use
-
-InFlight = Callable[[int], int]  # by slot
-Policies = Callable[
-    [CompiledVersion, Place, InFlight, Random, int, Container[int]], CompiledTarget | None
-]
+FEW: Final = 16  # targets that may be looked at one by one: some microseconds
+POINTS_TRIED: Final = RING_POINTS  # on a ring: more are passed over only when nearly all is full
 
 NO_KEY: Final = -1
 NONE_TRIED: Final[frozenset[int]] = frozenset()
+
+
+class Loads:
+    """Who can say what an instance holds. The ledger can."""
+
+    __slots__ = ()
+
+    def in_flight(self, slot: int) -> int:
+        """Leases on the slot, over all workers."""
+        raise NotImplementedError
+
+    def held(self, slot: int) -> int:
+        """Of them, this worker's own."""
+        raise NotImplementedError
 
 
 def draw_version(route: CompiledRoute, key: int) -> CompiledVersion | None:
     """The version of the next request; None when weight reaches none.
 
     A key takes the sequence's place: it stays with its version, and a ramp moves keys one way.
-    Cost: an addition and a bisection.
+    Cost: an addition and a bisection; nothing for a single version.
     """
-    if not route.shares:
-        return None
+    shares = route.shares
+    if len(shares) <= 1:
+        return shares[0] if shares else None
     if key >= 0:
         return route.share_at(key / 18446744073709551616.0)  # 2**64
     place = route.place
@@ -45,131 +64,168 @@ def draw_version(route: CompiledRoute, key: int) -> CompiledVersion | None:
     return route.share_at(position)
 
 
+def pick(
+    version: CompiledVersion, loads: Loads, rng: Random, key: int, tried: frozenset[int]
+) -> CompiledTarget | None:
+    """The target of the next request, by the version's policy; None when no one has room that was
+    not tried."""
+    if len(version.targets) == 1:
+        only = version.targets[0]
+        return only if _takes(only, loads, tried) else None
+    policy = version.policy
+    if policy == LEAST_LOADED:
+        return least_loaded(version, loads, rng, tried)
+    if policy == ROUND_ROBIN:
+        return round_robin(version, loads, tried)
+    if policy == RANDOM:
+        return at_random(version, loads, rng, tried)
+    return affine(version, loads, rng, key, tried)
+
+
+# --- policies ------------------------------------------------------------------------------------
+
+
 def least_loaded(
-    version: CompiledVersion,
-    place: Place,
-    in_flight: InFlight,
-    rng: Random,
-    key: int,
-    tried: Container[int],
+    version: CompiledVersion, loads: Loads, rng: Random, tried: frozenset[int]
 ) -> CompiledTarget | None:
     """The less loaded, for its weight and limit, of two targets drawn by weight.
 
-    Cost: two draws, two reads; all targets only when both draws are full or were tried.
+    Cost: two draws, two reads; one of each where the first holds nothing.
     Source: Mitzenmacher, The Power of Two Choices in Randomized Load Balancing, 2001.
     """
-    first = _draw(version, rng)
-    second = _draw(version, rng)
-    load = in_flight(first.slot)
-    if second is not first:
-        other = in_flight(second.slot)
+    at = _draw(version, rng)
+    first = version.targets[at]
+    load = loads.in_flight(first.slot)
+    if load:
+        second = version.targets[_draw_other(version, rng, at)]
+        other = loads.in_flight(second.slot)
         if other * first.capacity < load * second.capacity:
             first, load = second, other
     if load < first.limit and first.slot not in tried:
         return first
-    return _least_of_all(version, in_flight, tried)
+    return _least_of_all(version, loads, tried)
 
 
 def at_random(
-    version: CompiledVersion,
-    place: Place,
-    in_flight: InFlight,
-    rng: Random,
-    key: int,
-    tried: Container[int],
+    version: CompiledVersion, loads: Loads, rng: Random, tried: frozenset[int]
 ) -> CompiledTarget | None:
     """A target drawn by weight, whatever it holds; when full, the least loaded."""
-    target = _draw(version, rng)
-    if in_flight(target.slot) < target.limit and target.slot not in tried:
-        return target
-    return _least_of_all(version, in_flight, tried)
+    target = version.targets[_draw(version, rng)]
+    return target if _takes(target, loads, tried) else _least_of_all(version, loads, tried)
 
 
 def round_robin(
-    version: CompiledVersion,
-    place: Place,
-    in_flight: InFlight,
-    rng: Random,
-    key: int,
-    tried: Container[int],
+    version: CompiledVersion, loads: Loads, tried: frozenset[int]
 ) -> CompiledTarget | None:
     """The target whose turn comes first; one with twice the weight comes twice as often.
 
-    Cost: O(n) over the version's targets.
-    Source: Waldspurger, Weihl, Stride Scheduling, 1995.
+    Cost: O(log n), and the same again for one that was full.
     """
-    turns = place.turns
-    # A newcomer starts where the others are, not at 0: it would get everything for a while.
-    start = min((turns[t.slot] for t in version.targets if t.slot in turns), default=0.0)
-    chosen: CompiledTarget | None = None
-    for target in version.targets:
-        turn = turns.setdefault(target.slot, start)
-        if target.slot in tried or in_flight(target.slot) >= target.limit:
-            continue
-        if chosen is None or turn < turns[chosen.slot]:
-            chosen = target
+    turns, targets = version.turns, version.targets
+    if turns.full:
+        freed = version.freed
+        back = freed.index if freed is not None and freed.index in turns.full else -1
+        if back < 0:
+            back = turns.look_again()
+        if _has_room(targets[back], loads):
+            turns.come_back(back)
+    skipped: list[tuple[float, int]] = []
+    chosen = _next_in_line(version, loads, tried, skipped)
+    if chosen is None:
+        for index in turns.full:
+            if _takes(targets[index], loads, tried):
+                turns.come_back(index)  # into a line where nobody is left
+                chosen = targets[index]
+                break
     if chosen is not None:
-        turns[chosen.slot] += 1.0 / chosen.weight
+        turns.serve(1.0 / chosen.share)
+    turns.rejoin(skipped)
     return chosen
 
 
-def affine(
-    version: CompiledVersion,
-    place: Place,
-    in_flight: InFlight,
-    rng: Random,
-    key: int,
-    tried: Container[int],
+def _next_in_line(
+    version: CompiledVersion, loads: Loads, tried: frozenset[int], skipped: list[tuple[float, int]]
 ) -> CompiledTarget | None:
-    """The target that the key belongs to, or its neighbour on the ring when that has too much.
+    """The first in line that takes the request. Before it, the full ones leave; those that failed
+    this very request are `skipped`: they have not had their turn."""
+    turns = version.turns
+    while True:
+        index = turns.next()
+        if index < 0:
+            return None
+        target = version.targets[index]
+        if not _has_room(target, loads):
+            turns.leave()
+        elif target.slot in tried:
+            skipped.append(turns.skip())
+        else:
+            return target
 
-    Cost: O(log points) and a step for each target passed over.
+
+def affine(
+    version: CompiledVersion, loads: Loads, rng: Random, key: int, tried: frozenset[int]
+) -> CompiledTarget | None:
+    """The target that the key belongs to, or its neighbour on the ring when that has too much:
+    more of this worker's leases than its share and a quarter.
+
+    Cost: O(log points), and a step for each point passed over, POINTS_TRIED at most.
     """
     if key < 0:
-        return least_loaded(version, place, in_flight, rng, key, tried)
+        return least_loaded(version, loads, rng, tried)
     ring = version.ring
+    points = len(ring)
     at = bisect_left(ring, key)
-    mean = (version.tally.held + 1) * BOUNDED_LOAD / version.total
-    passed: set[int] = set()
-    for step in range(len(ring)):
-        target = version.ring_targets[(at + step) % len(ring)]
-        slot = target.slot
-        if slot in passed:
-            continue
-        held = in_flight(slot)
-        if held < target.limit and slot not in tried and held < max(mean * target.weight, 1.0):
+    fair = (version.tally.held + 1) * BOUNDED_LOAD / version.total
+    for _ in range(POINTS_TRIED):
+        if at >= points:
+            at = 0
+        target = version.ring_targets[at]
+        if loads.held(target.slot) < max(fair * target.share, 1.0) and _takes(target, loads, tried):
             return target
-        passed.add(slot)
-        if len(passed) == len(version.targets):
-            break
-    return _least_of_all(version, in_flight, tried)
+        at += 1
+    return least_loaded(version, loads, rng, tried)
 
 
-# By the policy's name: a string knows its hash, an enum member computes it.
-POLICIES: Final[dict[str, Policies]] = {
-    Policy.LEAST_LOADED.value: least_loaded,
-    Policy.ROUND_ROBIN.value: round_robin,
-    Policy.RANDOM.value: at_random,
-    Policy.AFFINITY.value: affine,
-}
+# --- targets -------------------------------------------------------------------------------------
 
 
-def _draw(version: CompiledVersion, rng: Random) -> CompiledTarget:
-    targets = version.targets
+def _has_room(target: CompiledTarget, loads: Loads) -> bool:
+    return loads.in_flight(target.slot) < target.limit
+
+
+def _takes(target: CompiledTarget, loads: Loads, tried: frozenset[int]) -> bool:
+    return loads.in_flight(target.slot) < target.limit and target.slot not in tried
+
+
+def _draw(version: CompiledVersion, rng: Random) -> int:
+    """The index of a target, by weight."""
+    count = len(version.targets)
     if version.even:
-        return targets[int(rng.random() * len(targets))]  # half of randrange; bias below 2**-44
+        return int(rng.random() * count)  # half of randrange's cost; bias below 2**-44
     at = bisect_right(version.bounds, rng.random() * version.total)
-    return targets[min(at, len(targets) - 1)]  # the product may round up to the total
+    return min(at, count - 1)  # the product may round up to the total
+
+
+def _draw_other(version: CompiledVersion, rng: Random, first: int) -> int:
+    """Another one where all weigh the same; a second draw otherwise, which may be the first."""
+    if not version.even:
+        return _draw(version, rng)
+    at = int(rng.random() * (len(version.targets) - 1))
+    return at + 1 if at >= first else at
 
 
 def _least_of_all(
-    version: CompiledVersion, in_flight: InFlight, tried: Container[int]
+    version: CompiledVersion, loads: Loads, tried: frozenset[int]
 ) -> CompiledTarget | None:
-    """Saturated: looking at everyone is O(n), but the alternative is refusing a request."""
+    """Saturated: of many, the one that was given back last, if it has room. Else looking at
+    everyone is O(n), but the alternative is refusing a request."""
+    freed = version.freed
+    if freed is not None and len(version.targets) > FEW and _takes(freed, loads, tried):
+        return freed
     best: CompiledTarget | None = None
     least = 0.0
     for target in version.targets:
-        held = in_flight(target.slot)
+        held = loads.in_flight(target.slot)
         if held >= target.limit or target.slot in tried:
             continue
         load = held / target.capacity

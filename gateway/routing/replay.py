@@ -8,6 +8,8 @@ if the operator has said that the model does not mind.
 from enum import IntEnum
 from typing import Final
 
+from gateway.routing.compiled import CompiledRoute, CompiledVersion
+
 IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})  # RFC 9110 9.2.2
 
 BUDGET_SHARE: Final = 0.1  # of recent requests: a dying fleet is not finished off by its replays
@@ -41,6 +43,14 @@ def decide(failure: Failure, begun: bool, held: bool, harmless: bool) -> Decisio
     if failure is Failure.RESET_REUSED and held and harmless:
         return Decision.REPLAY
     return Decision.FAIL
+
+
+def relief(route: CompiledRoute, failed: CompiledVersion) -> CompiledVersion | None:
+    """The version that takes over what failed on a canary: the one of most weight, if the model
+    says so. None: the request keeps its version. Whatever has less weight is a canary; the failure
+    stays with it, since attempts are counted where they were made."""
+    stable = route.stable
+    return stable if stable is not None and failed.weight < stable.weight else None
 
 
 def affordable(replays: float, requests: float) -> bool:

@@ -58,6 +58,7 @@ def route(*versions: Version, model: str = "m", **changes: Any) -> Route:
         replayable=False,
         pinnable=False,
         slow_start_s=0,
+        canary_fallback=False,
     )
     return replace(plain, **changes)
 

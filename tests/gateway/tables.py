@@ -61,6 +61,7 @@ ROUTES = st.builds(
     replayable=st.booleans(),
     pinnable=st.booleans(),
     slow_start_s=SECONDS,
+    canary_fallback=st.booleans(),
 )
 BOUNDS = st.builds(
     Bounds,

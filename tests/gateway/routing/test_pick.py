@@ -9,15 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.records import Policy, Version
-from gateway.routing.compiled import CompiledRoute, CompiledTable, CompiledVersion, Place, key_hash
+from gateway.routing.compiled import CompiledRoute, CompiledTable, CompiledVersion, key_hash
 from gateway.routing.pick import (
     BOUNDED_LOAD,
     NO_KEY,
     NONE_TRIED,
-    POLICIES,
     draw_version,
+    pick,
 )
+from gateway.state.ledger import Ledger
 from tests.gateway.plain import route, table, target, version
+from tests.gateway.routing.loads import hold, idle, loads, segment_for
 
 WEIGHTS = st.floats(0.01, 100)
 
@@ -85,8 +87,25 @@ def test_a_blocked_version_gets_nothing() -> None:
     assert "b" not in plan.by_name
 
 
+def test_a_single_version_needs_no_sequence() -> None:
+    plan = shares(100)
+    assert draws(plan, 3) == ["0"] * 3
+    assert plan.place.position == 0.0
+
+
+def test_a_new_table_every_few_requests_leaves_a_canary_its_share() -> None:
+    """One that began its sequence again with every update would send nothing there, or all."""
+    versions = (version(target(1, 1), weight=95), version(target(2, 1), name="2", weight=5))
+    built, drawn = None, []
+    for generation in range(400):
+        built = CompiledTable(table(generation, route(*versions)), built, 1)
+        drawn += draws(built.routes["m"], 5)
+    assert 0.04 <= drawn.count("2") / len(drawn) <= 0.06
+
+
 def test_a_new_table_does_not_start_the_sequence_again() -> None:
-    old = CompiledTable(table(1, route(version(target(1, 1)))), None, 1)
+    both = (version(target(1, 1)), version(target(2, 1), name="2"))
+    old = CompiledTable(table(1, route(*both)), None, 1)
     draws(old.routes["m"], 7)
     position = old.routes["m"].place.position
     new = CompiledTable(
@@ -116,18 +135,29 @@ def one_version(policy: Policy, *weights: float, limit: int = 10) -> CompiledVer
 
 ALL = list(Policy)
 LOADS = st.lists(st.integers(0, 12), min_size=1, max_size=6)
+TRIED = st.frozensets(st.integers(0, 5))
+
+
+def picks(
+    plan: CompiledVersion, held: Ledger, count: int, rng: Random, key: int = NO_KEY
+) -> list[int]:
+    """Slots, one pick after the other; nobody keeps a lease."""
+    found = [pick(plan, held, rng, key, NONE_TRIED) for _ in range(count)]
+    return [one.slot for one in found if one is not None]
 
 
 @pytest.mark.parametrize("policy", ALL)
-@settings(max_examples=60, deadline=None)
-@given(LOADS, st.sets(st.integers(0, 5)), st.integers(0, 1 << 30), st.booleans())
+@given(LOADS, TRIED, st.integers(0, 1 << 30), st.booleans(), st.integers(0, 20))
 def test_every_policy_finds_room_where_there_is_some_and_only_there(
-    policy: Policy, loads: list[int], tried: set[int], seed: int, keyed: bool
+    policy: Policy, held: list[int], tried: frozenset[int], seed: int, keyed: bool, before: int
 ) -> None:
-    plan = one_version(policy, *[1.0] * len(loads))
+    plan = one_version(policy, *[1.0] * len(held))
+    plan.freed = plan.targets[seed % len(held)]
     key = key_hash(b"%d" % seed) if keyed else NO_KEY
-    found = POLICIES[policy.value](plan, Place(0.0), loads.__getitem__, Random(seed), key, tried)
-    usable = {n for n, load in enumerate(loads) if load < 10 and n not in tried}
+    rng, ledger = Random(seed), loads(held)
+    picks(plan, ledger, before, rng)
+    found = pick(plan, ledger, rng, key, tried)
+    usable = {n for n, load in enumerate(held) if load < 10 and n not in tried}
     assert (found is None) == (not usable)
     assert found is None or found.slot in usable
 
@@ -135,80 +165,148 @@ def test_every_policy_finds_room_where_there_is_some_and_only_there(
 @pytest.mark.parametrize("policy", [Policy.LEAST_LOADED, Policy.RANDOM, Policy.ROUND_ROBIN])
 def test_weights_inside_a_version_are_shares_of_its_requests(policy: Policy) -> None:
     plan = one_version(policy, 1.0, 3.0)
-    rng, place = Random(5), Place(0.0)
-    picked = Counter(
-        found.slot
-        for _ in range(4000)
-        if (found := POLICIES[policy.value](plan, place, lambda _: 0, rng, NO_KEY, NONE_TRIED))
-    )
+    picked = Counter(picks(plan, idle(), 4000, Random(5)))
     # Two draws favour nobody while all are idle: the first one drawn stays.
     assert 0.22 < picked[0] / 4000 < 0.28
 
 
-def test_the_less_loaded_of_two_is_taken_for_its_weight_and_limit() -> None:
+def test_of_two_that_weigh_the_same_the_less_loaded_is_taken() -> None:
     plan = one_version(Policy.LEAST_LOADED, 1.0, 1.0)
-    loads = [5, 1]
-    rng = Random(1)
-    picked = Counter(
-        found.slot
-        for _ in range(1000)
-        if (
-            found := POLICIES[Policy.LEAST_LOADED.value](
-                plan, Place(0.0), loads.__getitem__, rng, NO_KEY, NONE_TRIED
-            )
-        )
-    )
-    assert 0.70 < picked[1] / 1000 < 0.80  # three of the four pairs hold slot 1
+    assert set(picks(plan, loads([5, 1]), 100, Random(1))) == {1}
+
+
+def test_load_is_compared_for_weight_and_limit() -> None:
+    plan = one_version(Policy.LEAST_LOADED, 1.0, 3.0)
+    # 5 of 3 * 10 are fewer than 2 of 10; one pair in sixteen is twice slot 0.
+    picked = Counter(picks(plan, loads([2, 5]), 1000, Random(1)))
+    assert 0.03 < picked[0] / 1000 < 0.10
+
+
+def test_a_request_with_one_instance_draws_no_random_number() -> None:
+    for policy in ALL:
+        rng = Random(3)
+        plan = one_version(policy, 1.0, limit=2)
+        assert picks(plan, loads([1]), 5, rng) == [0] * 5
+        assert picks(plan, loads([2]), 5, rng) == []
+        assert rng.random() == Random(3).random()
+
+
+# --- many and nearly all full ---
+
+
+@pytest.mark.parametrize("policy", [Policy.LEAST_LOADED, Policy.RANDOM, Policy.ROUND_ROBIN])
+def test_among_many_that_are_full_the_one_given_back_last_is_taken(policy: Policy) -> None:
+    count = 40
+    plan = one_version(policy, *[1.0] * count, limit=2)
+    held = idle(count)
+    leases = [hold(held, slot, 2) for slot in range(count)]
+    assert picks(plan, held, 3, Random(1)) == []
+    plan.freed = plan.targets[7]  # no more than a hint: it is full
+    assert picks(plan, held, 3, Random(1)) == []
+    for slot in (7, 33):
+        held.settle(leases[slot][0], 0, 0, 0)
+        plan.freed = plan.targets[slot]
+    (slot, often), *_ = Counter(picks(plan, held, 20, Random(1))).most_common()
+    assert (slot, often > 10) == (33, True)
+
+
+# --- turns ---
 
 
 def test_round_robin_takes_turns_strictly() -> None:
     plan = one_version(Policy.ROUND_ROBIN, 1.0, 1.0, 1.0)
-    place, rng = Place(0.0), Random(1)
-    turns = [
-        found.slot
-        for _ in range(9)
-        if (
-            found := POLICIES[Policy.ROUND_ROBIN.value](
-                plan, place, lambda _: 0, rng, NO_KEY, NONE_TRIED
-            )
-        )
-    ]
-    assert turns == [0, 1, 2] * 3
+    assert picks(plan, idle(), 9, Random(1)) == [0, 1, 2] * 3
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=2, max_size=8), st.integers(1, 300))
+def test_turns_are_never_far_from_the_shares(weights: list[float], count: int) -> None:
+    picked = Counter(picks(one_version(Policy.ROUND_ROBIN, *weights), idle(), count, Random(1)))
+    for slot, weight in enumerate(weights):
+        assert abs(picked[slot] - count * weight / sum(weights)) < len(weights)
+
+
+def turning(count: int, old: CompiledTable | None = None, first: int = 0) -> CompiledTable:
+    targets = [target(slot, 1) for slot in range(first, first + count)]
+    return CompiledTable(table(1, route(version(*targets), policy=Policy.ROUND_ROBIN)), old, 1)
+
+
+@given(st.lists(st.integers(0, 7), min_size=5, max_size=40))
+def test_turns_go_on_over_new_tables(steps: list[int]) -> None:
+    """An update that began again at the first would give it everything."""
+    held, picked = idle(), []
+    built = turning(5)
+    for step in steps:
+        built = turning(5, built)
+        picked += picks(built.routes["m"].shares[0], held, step, Random(1))
+    assert picked == [at % 5 for at in range(len(picked))]
+
+
+def test_a_newcomer_gets_its_share_and_no_arrears() -> None:
+    held = idle()
+    old = turning(3)
+    picks(old.routes["m"].shares[0], held, 3000, Random(1))
+    plan = turning(4, old).routes["m"].shares[0]
+    assert Counter(picks(plan, held, 40, Random(1))) == dict.fromkeys(range(4), 10)
+
+
+def test_who_was_full_is_next_when_there_is_room_and_makes_up_for_nothing() -> None:
+    plan = one_version(Policy.ROUND_ROBIN, *[1.0] * 4, limit=2)
+    held = idle()
+    first, second = hold(held, 1, 2)
+    assert 1 not in picks(plan, held, 300, Random(1))
+    held.settle(first, 0, 0, 0)
+    picked = picks(plan, held, 40, Random(1))
+    assert picked[0] == 1
+    assert max(Counter(picked).values()) <= 11
+    held.settle(second, 0, 0, 0)
+
+
+def test_who_failed_one_request_has_not_had_its_turn() -> None:
+    plan = one_version(Policy.ROUND_ROBIN, 1.0, 1.0, 1.0)
+    held = idle()
+    found = pick(plan, held, Random(1), NO_KEY, frozenset({0}))
+    assert found is not None
+    assert [found.slot, *picks(plan, held, 5, Random(1))] == [1, 0, 2, 0, 1, 2]
+
+
+# --- keys ---
+
+
+def homes(plan: CompiledVersion, held: Ledger, keys: list[int]) -> list[int]:
+    return [slot for key in keys for slot in picks(plan, held, 1, Random(1), key)]
 
 
 def test_a_key_returns_to_its_instance_and_moves_little_when_one_leaves() -> None:
     five = one_version(Policy.AFFINITY, *[1.0] * 5, limit=10_000)
     four = one_version(Policy.AFFINITY, *[1.0] * 4, limit=10_000)
     keys = [key_hash(b"%d" % n) for n in range(400)]
-
-    def homes(plan: CompiledVersion) -> list[int]:
-        picks = [
-            POLICIES[Policy.AFFINITY.value](
-                plan, Place(0.0), lambda _: 0, Random(1), key, NONE_TRIED
-            )
-            for key in keys
-        ]
-        return [found.slot for found in picks if found is not None]
-
-    assert homes(five) == homes(five)
-    moved = [
-        before for before, after in zip(homes(five), homes(four), strict=True) if before != after
-    ]
+    before, after = homes(five, idle(), keys), homes(four, idle(), keys)
+    assert before == homes(five, idle(), keys)
+    moved = [old for old, new in zip(before, after, strict=True) if old != new]
     assert set(moved) == {4}  # only those whose instance left
-    assert min(Counter(homes(five)).values()) > 40  # of 80 on average
+    assert min(Counter(before).values()) > 40  # of 80 on average
 
 
 def test_a_popular_key_spills_over_before_its_instance_is_full() -> None:
     plan = one_version(Policy.AFFINITY, 1.0, 1.0, 1.0, 1.0, limit=1000)
-    held = [0, 0, 0, 0]
+    held = idle()
     for _ in range(200):
-        found = POLICIES[Policy.AFFINITY.value](
-            plan, Place(0.0), held.__getitem__, Random(1), key_hash(b"k"), NONE_TRIED
-        )
-        assert found is not None
-        held[found.slot] += 1
+        (slot,) = picks(plan, held, 1, Random(1), key_hash(b"k"))
+        hold(held, slot)
         plan.tally.held += 1
-    assert max(held) <= 200 / 4 * BOUNDED_LOAD + 1
+    assert max(held.held(slot) for slot in range(4)) <= 200 / 4 * BOUNDED_LOAD + 1
+
+
+def test_what_other_workers_hold_does_not_drive_a_key_from_its_instance() -> None:
+    plan = one_version(Policy.AFFINITY, 1.0, 1.0, 1.0, 1.0, limit=1000)
+    key = key_hash(b"k")
+    home = homes(plan, idle(), [key])
+    segment = segment_for(8)
+    neighbour, own = Ledger(segment, 1), Ledger(segment, 0)
+    for slot in range(4):
+        hold(neighbour, slot, 50)
+    assert own.in_flight(home[0]) == 50
+    assert homes(plan, own, [key]) == home
 
 
 def test_a_new_instance_gets_its_share_little_by_little() -> None:

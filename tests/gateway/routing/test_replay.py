@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing.replay import BUDGET_RESERVE, Decision, Failure, affordable, decide
+from gateway.records import Version
+from gateway.routing.compiled import CompiledTable
+from gateway.routing.replay import BUDGET_RESERVE, Decision, Failure, affordable, decide, relief
+from tests.gateway.plain import route, table, target, version
 
 FLAGS = list(product([False, True], repeat=3))
 
@@ -36,3 +39,39 @@ def test_every_row_of_the_table(failure: Failure, begun: bool, held: bool, harml
 def test_replays_stay_within_a_tenth_and_the_reserve(replays: float, requests: float) -> None:
     if affordable(replays, requests):
         assert replays < 0.1 * requests + BUDGET_RESERVE
+
+
+# --- canaries ---
+
+
+def relieved(weights: dict[str, float], failed: str, allowed: bool = True, gone: str = "") -> str:
+    """The version that takes over from the failed one, "" for none; `gone` has no instance."""
+
+    def one(slot: int, name: str) -> Version:
+        targets = [] if name == gone else [target(slot, slot)]
+        return version(*targets, name=name, weight=weights[name])
+
+    versions = [one(slot, name) for slot, name in enumerate(weights, 1)]
+    plan = route(*versions, canary_fallback=allowed)
+    made = CompiledTable(table(1, plan), None, 1).routes["m"]
+    found = relief(made, made.by_name[failed])
+    return found.name if found is not None else ""
+
+
+@pytest.mark.parametrize("failed", ["small", "none"])
+def test_whatever_has_less_weight_is_relieved_by_the_version_of_most(failed: str) -> None:
+    assert relieved({"small": 5, "most": 80, "none": 0, "half": 15}, failed) == "most"
+
+
+def test_the_version_of_most_weight_is_relieved_by_nobody() -> None:
+    assert relieved({"a": 5, "b": 95}, "b") == ""
+    assert relieved({"a": 50, "b": 50}, "a") == relieved({"a": 50, "b": 50}, "b") == ""
+
+
+def test_only_a_version_that_has_instances_takes_over() -> None:
+    assert relieved({"a": 5, "b": 80, "c": 15}, "a", gone="b") == "c"
+    assert relieved({"a": 5, "b": 95}, "a", gone="b") == ""
+
+
+def test_nobody_takes_over_unless_the_model_says_so() -> None:
+    assert relieved({"a": 5, "b": 95}, "a", allowed=False) == ""
