@@ -25,6 +25,7 @@ NATIVE: Final = (
     "gateway.routing.match",
     "gateway.routing.pick",
     "gateway.routing.replay",
+    "gateway.routing.turns",
     "gateway.state.budget",
     "gateway.state.cell",
     "gateway.state.ledger",
