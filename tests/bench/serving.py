@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench.lifecycle_front import Fronted, fronted
-from tests.live.gateways import Gateway, config, running
+from tests.live.gateways import ROOT, Gateway, config, running
 
 MODEL: Final = "m"
 VERSION: Final = "1"  # as lifecycle_front says
@@ -26,10 +26,9 @@ class Build:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Without the safe path, Python would take the folder it is started in first."""
-        if self.folder is None:
-            return {}
-        return {"PYTHONPATH": str(self.folder), "PYTHONSAFEPATH": "1"}
+        """Without the safe path, Python would take the folder it is started in first; without a
+        path, what is installed."""
+        return {"PYTHONPATH": str(self.folder or ROOT), "PYTHONSAFEPATH": "1"}
 
 
 INTERPRETED: Final = Build("interpreted", None)

@@ -5,6 +5,7 @@ from pathlib import Path
 from gateway.config import parse
 from tests.bench.lifecycle_front import Fronted
 from tests.bench.serving import INTERPRETED, MODEL, Build, config_text, named
+from tests.live.gateways import ROOT
 
 
 def test_the_config_has_the_addresses_as_instances_of_the_default_model(tmp_path: Path) -> None:
@@ -23,5 +24,5 @@ def test_the_number_of_workers_is_the_config_s(tmp_path: Path) -> None:
 def test_a_compiled_build_comes_before_the_folder_that_python_is_started_in(tmp_path: Path) -> None:
     build = Build("compiled", tmp_path)
     assert build.environment == {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
-    assert INTERPRETED.environment == {}
+    assert INTERPRETED.environment == {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
     assert named(build) == "Sluicegate (compiled)"
