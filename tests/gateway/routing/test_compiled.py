@@ -16,7 +16,8 @@ def test_exactly_the_reachable_targets_are_owned(records: RouteTable) -> None:
     reachable = {
         target.slot
         for one in last.values()
-        for version in {v.name: v for v in one.versions if not v.blocked}.values()
+        for version in one.versions
+        if not version.blocked
         for target in version.targets
         if target.weight > 0
     }
