@@ -10,10 +10,13 @@ BIN := $(VENV)/bin
 MODEL := smollm2-135m-instruct
 SNAPSHOT := var/models/$(MODEL)/1
 BENCH := var/bench
+# Runs a command on the compiled data plane, which it compiles when it is new.
+COMPILED := $(BIN)/python .ci/compiled.py
+PLANE := $(addprefix tests/gateway/,test_native.py wire routing state dataplane)
 # MindSpore has wheels up to Python 3.12.
 PYTHON ?= $(shell for p in python3.12 python3.11 python3; do $$p -c 'import sys; raise SystemExit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help run test test-fast lint format docs proto models lock bench bench-quick http-cases clean
+.PHONY: help run test test-fast test-compiled lint format docs proto models lock wheels bench bench-quick http-cases clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,12 +36,13 @@ $(SNAPSHOT)/manifest.toml: | $(VENV)/ready
 models: $(SNAPSHOT)/manifest.toml ## the demonstration model, in var/models
 
 run: $(VENV)/ready $(SNAPSHOT)/manifest.toml ## two MindSpore instances behind a gateway on 127.0.0.1:8080
-	@exec $(BIN)/sluicegate serve --config config.toml
+	@exec $(COMPILED) $(BIN)/sluicegate serve --config config.toml
 
 lint: $(VENV)/ready ## ruff, mypy --strict, import rules
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
+	@$(BIN)/mypy setup.py .ci/compiled.py
 	@$(BIN)/lint-imports --no-logo 2>&1 | tail -n 20
 
 format: $(VENV)/ready ## put every file into shape
@@ -48,28 +52,31 @@ format: $(VENV)/ready ## put every file into shape
 test-fast: $(VENV)/ready ## what needs neither a model nor a second process
 	@$(BIN)/pytest -m "not live and not mindspore" -n 2
 
+# With the import mode that leaves sys.path alone: the sources beside the tests would come first.
+define on-compiled-modules
+{ .ci/install-compiler $(BIN)/python \
+	&& $(COMPILED) --must $(BIN)/pytest -p tests.compiled --import-mode=importlib $(PLANE); }
+endef
+
+test-compiled: $(VENV)/ready ## the data plane's tests on the compiled modules
+	@$(on-compiled-modules)
+
 test: $(VENV)/ready $(SNAPSHOT)/manifest.toml lint ## everything
 	@$(BIN)/pytest -m "not live and not mindspore" -n 2
 	@# The engine's tests need a process of their own (MindSpore reads sys.argv[0]); the others wait
 	@# for processes most of the time: side by side.
 	@mkdir -p var; $(BIN)/pytest -m mindspore > var/test-mindspore.log 2>&1 & engine=$$!; \
+		$(on-compiled-modules) > var/test-compiled.log 2>&1 & compiled=$$!; \
 		$(BIN)/pytest -m "live and not mindspore" && live=0 || live=1; \
-		wait $$engine && engine=0 || engine=1; \
-		cat var/test-mindspore.log; exit $$((live + engine))
+		wait $$engine && engine=0 || engine=1; wait $$compiled && compiled=0 || compiled=1; \
+		cat var/test-mindspore.log var/test-compiled.log; exit $$((live + engine + compiled))
 
 # What the benchmark compares with and loads with, from the system's packages; nothing when all is there.
 define install-bench-tools
-@missing=$$(for tool in nginx haproxy wrk gcc; do command -v $$tool >/dev/null || echo $$tool; done); \
+@missing=$$(for tool in nginx haproxy wrk; do command -v $$tool >/dev/null || echo $$tool; done); \
 	if [ -n "$$missing" ]; then apt-get -qq update; apt-get -qq install -y --no-install-recommends $$missing; fi
+@.ci/install-compiler $(BIN)/python
 endef
-
-# The data plane compiled, apart from its sources: an extension beside one would win, silently.
-$(BENCH)/compiled/ready: setup.py $(shell find gateway -name '*.py') | $(VENV)/ready
-	$(install-bench-tools)
-	@echo "compiling the data plane for the benchmark (a minute)"
-	@rm -rf $(BENCH)/compiled; mkdir -p $(BENCH)/compiled
-	@$(BIN)/python setup.py -q build --build-base $(BENCH)/build --build-lib $(BENCH)/compiled
-	@touch $@
 
 # Routers to compare with, apart from our environment; without them their columns are missing.
 $(BENCH)/peers/ready: tests/bench/peers.txt | $(VENV)/ready
@@ -77,13 +84,13 @@ $(BENCH)/peers/ready: tests/bench/peers.txt | $(VENV)/ready
 		&& $(BENCH)/peers/bin/pip install --disable-pip-version-check --quiet -r $< && touch $@; } \
 		|| echo "the routers of $< cannot be installed here, they are left out"
 
-bench: $(VENV)/ready $(BENCH)/compiled/ready $(BENCH)/peers/ready ## Sluicegate beside nginx, HAProxy and routers, and alone; writes docs/benchmarks.md (about 18 minutes)
+bench: $(VENV)/ready $(BENCH)/peers/ready ## Sluicegate beside nginx, HAProxy and routers, and alone; writes docs/benchmarks.md (about 18 minutes)
 	$(install-bench-tools)
-	@$(BIN)/python -m tests.bench.compare --compiled $(BENCH)/compiled --peers $(BENCH)/peers --write docs/benchmarks.md
+	@$(BIN)/python -m tests.bench.compare --compiled "$$($(COMPILED))" --peers $(BENCH)/peers --write docs/benchmarks.md
 
-bench-quick: $(VENV)/ready $(BENCH)/compiled/ready ## nginx and Sluicegate compiled, in less than a minute once that is done
+bench-quick: $(VENV)/ready ## nginx and Sluicegate compiled, in less than a minute once that is done
 	$(install-bench-tools)
-	@$(BIN)/python -m tests.bench.compare --compiled $(BENCH)/compiled --quick
+	@$(BIN)/python -m tests.bench.compare --compiled "$$($(COMPILED))" --quick
 
 http-cases: $(VENV)/ready ## CASES=script.py (like tests/http_cases.py), ARGS="its options", against a fresh gateway
 	@$(BIN)/python -m tests.bench.run_cases "$(or $(CASES),tests/http_cases.py)" $(ARGS)
@@ -96,6 +103,13 @@ proto: $(VENV)/ready ## stubs from proto/sluicegate/v1/lifecycle.proto
 
 docs: $(VENV)/ready ## the parts of README.md that are drawn from the code
 	@$(BIN)/python -m docs.generate
+
+wheels: $(VENV)/ready ## dist/: a compiled wheel for this Python, and a pure one for all others
+	@.ci/install-compiler $(BIN)/python
+	@rm -rf build dist # what a former build left there would go into the wheel
+	@for pure in 0 1; do SLUICEGATE_PURE=$$pure $(BIN)/pip wheel --disable-pip-version-check --quiet \
+		--no-deps --no-build-isolation --wheel-dir dist .; done
+	@ls dist
 
 lock: $(VENV)/ready ## requirements.lock from the ranges in pyproject.toml
 	@$(BIN)/pip install --disable-pip-version-check --quiet uv

@@ -59,8 +59,9 @@ def test_no_two_parts_of_a_segment_share_a_cell(
     rows: int, slots: int, sections: int, leases: int
 ) -> None:
     layout = Layout(rows, slots, sections, leases)
-    held = Segment.__new__(Segment)
-    held.layout = layout
+    fd = create(layout)
+    held = Segment(fd)
+    os.close(fd)
     edges = []
     for row in range(rows):
         base = held.base(row)
