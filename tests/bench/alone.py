@@ -11,7 +11,7 @@ import resource
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -25,13 +25,14 @@ from tests.bench.processes import cpu_ns, pin, rss_kib
 from tests.bench.programs import instances
 from tests.bench.serving import Build, named
 from tests.gateway.dataplane import harness
-from tests.gateway.plain import route, table, target, version
+from tests.gateway.plain import TIMEOUTS, route, table, target, version
 from tests.live.gateways import Gateway
 
 Note = Callable[[int, str, Values], None]
 
 ROWS: Final = 4  # of the segment with one worker; the rest of the layout is that of `serve` too
 SHAPES: Final = ((10, 1), (100, 1), (1000, 1), (100, 100), (1000, 100))  # instances, models
+HELD_S: Final = 600  # connections of a worker that waits for its turn; a thousand would be dialled
 WARM_REQUESTS: Final = 50_000  # until caches are full and the allocator has what it needs
 GROWTH_TURN_S: Final = 5
 OTHER_DESCRIPTORS: Final = 500  # of a process with many streams: instances, control, its own
@@ -145,7 +146,8 @@ async def _routed(
         async with harness.running(Path(folder), layout, environment) as worker:
             assert worker.process is not None
             pin(worker.process.pid, PROXY_CORE)
-            await worker.publish(table(1, *routes, default="m0"))
+            timeouts = replace(TIMEOUTS, pool_idle_s=HELD_S)
+            await worker.publish(table(1, *routes, default="m0", timeouts=timeouts))
             await _routing_us(ground, worker, models)
             yield worker
 
