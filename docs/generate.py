@@ -27,6 +27,7 @@ TASTE: Final = (
     "gateway/errors.py",
     "gateway/config.py",
     "gateway/messages.py",
+    "gateway/native.py",
     "gateway/wire/",
     "gateway/routing/",
     "gateway/state/",
