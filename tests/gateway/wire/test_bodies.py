@@ -6,18 +6,18 @@ from hypothesis import strategies as st
 
 from gateway.errors import GatewayError
 from gateway.wire.bodies import BodyReader
-from tests.gateway.wire.test_chunks import split
+from tests.gateway.wire.crooked import CUTS, cut
 from tests.gateway.wire.test_heads import read
 
 
-@given(st.binary(max_size=50), st.binary(max_size=9), st.lists(st.integers(0, 60), max_size=5))
+@given(st.binary(max_size=50), st.binary(max_size=9), CUTS)
 def test_a_counted_body_takes_its_bytes_and_no_more(
     body: bytes, after: bytes, cuts: list[int]
 ) -> None:
     reader = BodyReader()
     reader.begin(read(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: %d" % len(body)), False, 99)
     taken = left = b""
-    for piece in split(body + after, cuts):
+    for piece in cut(body + after, cuts):
         used = 0 if reader.done else reader.feed(piece)
         taken += piece[:used]
         left += piece[used:]

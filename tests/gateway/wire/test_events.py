@@ -1,10 +1,14 @@
 """The scanner of passing event streams."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wire.events import EventScanner
+from tests.gateway.wire.crooked import CUTS, cut
+from tests.gateway.wire.depth import looks
 
 STREAMS: dict[bytes, tuple[bool, bool]] = {
     # stream: (answered, failed)
@@ -36,13 +40,55 @@ def test_a_stream_is_judged(stream: bytes) -> None:
     assert (scanner.answered, scanner.failed) == STREAMS[stream]
 
 
-@given(st.sampled_from(list(STREAMS)), st.lists(st.integers(0, 600), max_size=6))
+@given(st.sampled_from(list(STREAMS)), CUTS)
 def test_the_judgement_does_not_depend_on_where_the_stream_was_cut(
     stream: bytes, cuts: list[int]
 ) -> None:
-    at = sorted({min(cut, len(stream)) for cut in cuts})
+    assert judged(cut(stream, cuts)) == STREAMS[stream]
+
+
+def judged(pieces: list[bytes]) -> tuple[bool, bool]:
     scanner = EventScanner()
-    for start, end in zip([0, *at], [*at, len(stream)], strict=True):
-        scanner.feed(stream[start:end])
+    for piece in pieces:
+        scanner.feed(piece)
     scanner.finish()
-    assert (scanner.answered, scanner.failed) == STREAMS[stream]
+    return scanner.answered, scanner.failed
+
+
+# --- streams made of events whose meaning is known ---
+
+PLAIN = st.dictionaries(
+    st.sampled_from(["id", "object", "choices", "text", "usage", "data: {"]),
+    st.one_of(st.text('errodata:{}"\\\n\r[DONE] ', max_size=30), st.integers(), st.none()),
+    max_size=3,
+).filter(lambda event: next(iter(event.items()), None) != ("object", "error"))
+FAULTS = st.sampled_from(
+    [{"error": {"message": "x"}}, {"error": "x"}, {"error": 0}, {"object": "error", "code": 1}]
+)
+SPACED = st.sampled_from([(",", ":"), (", ", ": "), (" ,", "\t:  ")])
+
+
+def dumped(event: dict[str, object], separators: tuple[str, str]) -> bytes:
+    return b"data: " + json.dumps(event, separators=separators, ensure_ascii=False).encode()
+
+
+# A line, whether it is an answer, whether it tells of an error.
+SAID = st.one_of(
+    st.builds(lambda event, gaps: (dumped(event, gaps), True, False), PLAIN, SPACED),
+    st.builds(lambda event, gaps: (dumped(event, gaps), True, True), FAULTS, SPACED),
+    st.just((b"event: error", False, True)),
+    st.just((b'data: {"error": null}', True, False)),
+    st.sampled_from([b"data: [DONE]", b"data:[DONE]", b": ping", b"id: 1", b"event: x", b""]).map(
+        lambda line: (line, False, False)
+    ),
+)
+
+
+@looks(4)
+@given(st.lists(SAID, max_size=6), st.sampled_from([b"\n", b"\r\n", b"\r"]), CUTS)
+def test_a_stream_has_answered_and_failed_as_its_events_say(
+    said: list[tuple[bytes, bool, bool]], end: bytes, cuts: list[int]
+) -> None:
+    stream = b"".join(line + end for line, _, _ in said)
+    expected = (any(answers for _, answers, _ in said), any(fails for _, _, fails in said))
+    assert judged(cut(stream, cuts)) == expected
