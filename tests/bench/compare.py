@@ -62,6 +62,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers", type=Path, default=BUILT / "peers", help="virtual environment")
     parser.add_argument("--write", type=Path, metavar="FILE", help="where the document goes")
     given = parser.parse_args()
+    given.compiled = given.compiled.resolve()
     if unknown := set(given.only or ()) - set(KINDS):
         parser.error(f"--only knows {', '.join(KINDS)}; not {', '.join(sorted(unknown))}")
     return given

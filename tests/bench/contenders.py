@@ -83,7 +83,7 @@ async def gateway(
         pids = tuple(one["pid"] for one in (await made.read("/status"))["workers"])
         for pid in pids:
             if build.folder is not None and not maps(pid, build.folder):
-                raise CannotStart(f"Sluicegate's worker runs nothing of {build.folder}")
+                raise CannotStart("Sluicegate's worker runs nothing of the compiled build")
             pin(pid, PROXY_CORE)
         yield made, Contender(named(build), port, pids)
 

@@ -37,9 +37,10 @@ async def instances(count: int) -> AsyncIterator[list[int]]:
 def missing_build(folder: Path) -> str:
     """Why the folder does not hold the data plane as it is here, compiled; "" when it does."""
     if not any((folder / "gateway").rglob("*.so")):
-        return f"{folder} holds no compiled module: see what setup.py says when it makes them"
+        return "there is no compiled module: see what setup.py says when it makes them"
     for source in sorted((ROOT / "gateway").rglob("*.py")):
-        copy = folder / source.relative_to(ROOT)
+        name = source.relative_to(ROOT)
+        copy = folder / name
         if not copy.exists() or copy.read_bytes() != source.read_bytes():
-            return f"{folder} was made before {source.relative_to(ROOT)} was changed"
+            return f"it was compiled before {name} was changed"
     return ""
