@@ -22,7 +22,7 @@ from tests.bench.document import document
 from tests.bench.facts import facts
 from tests.bench.loads import Sizes
 from tests.bench.outputs import LoadFailed
-from tests.bench.programs import BUILT, ROOT, build, instances, missing_build
+from tests.bench.programs import BUILT, ROOT, build, instances, missing_build, newest_build
 from tests.bench.report import BASELINE, OURS, OWN, PLAIN, quick_line, ratio_table, table
 from tests.bench.serving import INTERPRETED, Build, named
 from tests.bench.stalls import stalls
@@ -58,7 +58,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--requests", type=int, help="of `growth`; default: 1,000,000")
     parser.add_argument("--only", type=split, help=f"with commas, of {', '.join(KINDS)}")
     parser.add_argument("--contenders", type=split, help="with commas; default: all there are")
-    parser.add_argument("--compiled", type=Path, default=BUILT / "compiled", help="a build")
+    parser.add_argument("--compiled", type=Path, default=newest_build(), help="default: the newest")
     parser.add_argument("--peers", type=Path, default=BUILT / "peers", help="virtual environment")
     parser.add_argument("--write", type=Path, metavar="FILE", help="where the document goes")
     given = parser.parse_args()

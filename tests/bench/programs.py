@@ -34,6 +34,12 @@ async def instances(count: int) -> AsyncIterator[list[int]]:
         yield [int(port) for port in (await stub.stdout.readline()).split()]
 
 
+def newest_build(where: Path = ROOT / "var" / "compiled") -> Path:
+    """What `.ci/compiled.py` has made last; the empty folder when that was never called."""
+    made = sorted(where.glob("*/gateway"), key=lambda path: path.parent.stat().st_mtime)
+    return made[-1].parent if made else where
+
+
 def missing_build(folder: Path) -> str:
     """Why the folder does not hold the data plane as it is here, compiled; "" when it does."""
     if not any((folder / "gateway").rglob("*.so")):
