@@ -34,12 +34,21 @@ def test_a_child_is_found_and_pinned_to_one_core() -> None:
 
 
 def test_several_processes_are_counted_together() -> None:
-    command = [sys.executable, "-c", "input()"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
-        both = rss_kib([os.getpid(), child.pid])
-        assert both > rss_kib([os.getpid()])
-        assert cpu_ns([os.getpid(), child.pid]) > 0
-        child.communicate(b"\n")
+    """Two that wait for input: neither moves while both are looked at."""
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    piped = subprocess.PIPE
+    with (
+        subprocess.Popen(command, stdin=piped, stdout=piped) as one,
+        subprocess.Popen(command, stdin=piped, stdout=piped) as two,
+    ):
+        for child in (one, two):
+            assert child.stdout is not None
+            child.stdout.readline()
+        both = [one.pid, two.pid]
+        assert rss_kib(both) == rss_kib([one.pid]) + rss_kib([two.pid]) > rss_kib([one.pid])
+        assert cpu_ns(both) > cpu_ns([one.pid])
+        for child in (one, two):
+            child.communicate(b"\n")
 
 
 def test_a_library_that_is_loaded_is_found_below_its_folder_only(tmp_path: Path) -> None:
