@@ -63,7 +63,7 @@ def extensions(folder: str) -> list[Extension]:
         plain(f"mypyc gave up ({exc.code})")
         return []
     for extension in made:  # mypyc asks for -Werror; a newer compiler may warn of more
-        extension.extra_compile_args.append("-Wno-error")
+        extension.extra_compile_args = [*extension.extra_compile_args, "-Wno-error"]
     return made
 
 
@@ -91,8 +91,8 @@ class CompileOrNot(build_ext):  # type: ignore[misc]  # setuptools is not typed
     def run(self) -> None:
         try:
             super().run()
-        except FAILURES as exc:
-            plain(exc)
+        except FAILURES:
+            plain("the C compiler failed")  # what it said stands above
             for extension in self.extensions:
                 Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
             self.extensions = []

@@ -55,8 +55,8 @@ def build(folder: Path) -> bool:
     WHERE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="new-", dir=WHERE) as made:
         tree = Path(made) / "tree"
-        command = [sys.executable, "setup.py", "-q", "build", "--build-lib", str(tree)]
-        command += ["--build-temp", f"{made}/objects"]
+        command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", made]
+        command += ["build", "--build-lib", str(tree), "--build-temp", f"{made}/objects"]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode or not list(tree.glob("*.so")):
             print(done.stdout, end="", file=sys.stderr)
