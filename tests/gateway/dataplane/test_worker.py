@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from gateway.messages import (
     TellSent,
     WereCut,
 )
+from gateway.native import interpreted
 from gateway.records import Outcome, Stage
 from gateway.state.shared import ACCEPTED, ATTEMPTS, CONNECTIONS, REQUESTS, SETTLED
 from tests.gateway.dataplane.harness import PATIENCE_S, WorkerProcess, free_port, running
@@ -245,6 +247,7 @@ async def test_control_may_go_and_come_back(worker: WorkerProcess) -> None:
     await worker.hang_up()
     hello = await worker.greeted()
     assert hello.generation == 1  # it goes on with its last table
+    assert hello.compiled == (not interpreted(sys.modules))  # as this run: see tests.compiled
     worker.say(TellEmpty(1, 3))
     assert await worker.hears(Empty) == Empty(1, 3)
 
