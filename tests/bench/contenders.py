@@ -54,7 +54,7 @@ async def nginx(folder: Path, addresses: Sequence[str]) -> AsyncIterator[Contend
     path = fill("nginx.conf", folder, port, [f"    server {one};" for one in addresses])
     log = folder / "nginx.log"
     async with process("nginx", "-e", str(log), "-c", str(path)) as master:
-        await listens(port, master)
+        await answers(port, master)  # the master listens before it has a worker
         worker = children(master.pid)[0]
         pin(worker, PROXY_CORE)
         yield Contender("nginx", port, (worker,))
