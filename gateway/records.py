@@ -131,6 +131,7 @@ class Route:
 
     model: ModelName
     section: int  # of this model's cells in the segment; 0 belongs to requests without a model
+    created_s: int  # wall clock when the gateway first knew the model: for people
     versions: tuple[Version, ...]
     standings: tuple[Standing, ...]  # every known instance of the model, admissible or not
     policy: Policy

@@ -12,7 +12,7 @@ from gateway.control import Denied
 from gateway.fleet import drains, launches
 from gateway.fleet.asks import Plan
 from gateway.fleet.commands import Count, Unfollow
-from gateway.fleet.durable import overrides_change, section_change
+from gateway.fleet.durable import created_change, overrides_change, section_change
 from gateway.fleet.events import SettingsRead
 from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.slots import section_of
@@ -58,6 +58,7 @@ def carry_out(turn: Turn, settings: Settings) -> None:
     turn.change(settings=settings, overrides=overrides)
     in_force(turn)
     give_sections(turn)
+    date_models(turn)
     _statics(turn, settings)
     launches.adopt(turn, settings)
     turn.routes_moved = True
@@ -87,6 +88,16 @@ def give_sections(turn: Turn) -> None:
         turn.change(book=book)
         if section:
             turn.keep(section_change(model.name, section, turn.fleet.segment))
+
+
+def date_models(turn: Turn) -> None:
+    """Every model is as old as the gateway's knowledge of it, whatever restarts since."""
+    fleet = turn.fleet
+    now_s = int(fleet.wall + turn.now)
+    names = [model.name for model in fleet.settings.model if model.name not in fleet.created_s]
+    if names:
+        turn.change(created_s={**fleet.created_s, **dict.fromkeys(names, now_s)})
+        turn.keep(*(created_change(name, now_s) for name in names))
 
 
 def _statics(turn: Turn, settings: Settings) -> None:

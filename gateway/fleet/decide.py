@@ -183,6 +183,7 @@ def _begin(turn: Turn, event: ChildrenSeen) -> None:
     for text in turn.fleet.unread:
         turn.record("gateway", "store", text, warn=True)
     adoption.give_sections(turn)
+    adoption.date_models(turn)
     workers.begin(turn, event)
     launches.begin(turn, event)
     drains.resume(turn)

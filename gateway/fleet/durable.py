@@ -22,6 +22,7 @@ from gateway.state.shared import Layout
 from gateway.store.base import Documents, Put
 
 GENERATIONS: Final = 1000  # reserved at once: one write for many tables
+CREATED: Final = "created:"  # keys of kind `counters`, with the model's name behind
 OF_INSTANCE: Final = "instance:"  # keys of kind `weights`; no model's name has a colon
 
 Document = dict[str, Any]
@@ -89,6 +90,10 @@ def counter_change(name: str, value: int) -> Put:
     return Put("counters", name, {"value": value})
 
 
+def created_change(model: str, created_s: int) -> Put:
+    return counter_change(CREATED + model, created_s)
+
+
 def load_change(model: str, version: str, seconds: float) -> Put:
     document = {"model": model, "version": version, "seconds": seconds}
     return Put("history", f"load:{model}:{version}", document)
@@ -150,6 +155,11 @@ def restore(
         },
         drains=drains,
         load_s=_loads(reading),
+        created_s={
+            key.removeprefix(CREATED): seconds
+            for key, seconds in counters.items()
+            if key.startswith(CREATED)
+        },
         generation=max(ceiling, generation_min),
         ceiling=max(ceiling, generation_min),
         revision=counters.get("revision", 0),

@@ -96,6 +96,7 @@ class FleetSnapshot:
     launches: Mapping[str, Launched] = field(default_factory=dict)
     needs: Mapping[tuple[str, str], int] = field(default_factory=dict)
     load_s: Mapping[tuple[str, str], float] = field(default_factory=dict)  # measured last
+    created_s: Mapping[str, int] = field(default_factory=dict)  # model: wall clock, first known
     workers: Mapping[int, Worker] = field(default_factory=dict)
     workers_wanted: int = 0
     settling: frozenset[int] = frozenset()  # rows of dead workers

@@ -59,6 +59,7 @@ def _routes(fleet: FleetSnapshot, now: float) -> tuple[Route, ...]:
         Route(
             model=ModelName(model.name),
             section=fleet.book.sections.get(model.name, 0),
+            created_s=fleet.created_s.get(model.name, 0),
             versions=_versions(fleet, model.name, groups),
             standings=stand[model.name],
             policy=Policy(model.policy),

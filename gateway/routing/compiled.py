@@ -288,7 +288,7 @@ def _listed(route: Route) -> dict[str, object]:
     return {
         "id": route.model,
         "object": "model",
-        "created": 0,  # the table does not say; clients want a number
+        "created": route.created_s,
         "owned_by": "sluicegate",
         "versions": {v.name: {"weight": v.weight, "ready": len(v.targets)} for v in route.versions},
     }

@@ -14,7 +14,6 @@ from typing import Final
 from gateway.routing.compiled import (
     LEAST_LOADED,
     RANDOM,
-    RING_POINTS,
     ROUND_ROBIN,
     CompiledRoute,
     CompiledTarget,
@@ -25,7 +24,7 @@ from gateway.routing.compiled import (
 GOLDEN: Final = 0.6180339887498949
 BOUNDED_LOAD: Final = 1.25  # of the mean; Mirrokni, Thorup, Zadimoghaddam, 2016, and HAProxy's use
 FEW: Final = 16  # targets that may be looked at one by one: some microseconds
-POINTS_TRIED: Final = RING_POINTS  # on a ring: more are passed over only when nearly all is full
+POINTS_TRIED: Final = 32  # on a ring: where four of five have too much, a key in 1,000 goes on
 
 NO_KEY: Final = -1
 NONE_TRIED: Final[frozenset[int]] = frozenset()

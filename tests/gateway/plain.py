@@ -50,6 +50,7 @@ def route(*versions: Version, model: str = "m", **changes: Any) -> Route:
     plain = Route(
         model=ModelName(model),
         section=1,
+        created_s=1_700_000_000,
         versions=versions,
         standings=(),
         policy=Policy.LEAST_LOADED,

@@ -53,6 +53,7 @@ ROUTES = st.builds(
     Route,
     model=NAMES.map(ModelName),
     section=st.integers(1, 255),
+    created_s=COUNTS,
     versions=st.lists(VERSIONS, max_size=3, unique_by=lambda one: one.name).map(tuple),
     standings=st.lists(STANDINGS, max_size=3).map(tuple),
     policy=st.sampled_from(Policy),

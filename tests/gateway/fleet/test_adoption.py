@@ -157,3 +157,11 @@ def test_what_is_wrong_with_the_file_is_known_until_a_good_one_is_read() -> None
 def test_a_reload_refused_for_what_is_not_the_files_fault_says_nothing_of_the_file() -> None:
     moved = replace(read(STATICS + C), revision=99)
     assert play(both_ready(), moved)[0].refused == ()
+
+
+def test_a_model_of_a_new_file_is_dated_then_and_the_others_keep_their_dates() -> None:
+    before = both_ready()
+    assert set(before.created_s) == {"m"}
+    added = STATICS + '[[model]]\nname = "n"\nweights = { "1" = 1 }\n'
+    fleet, _ = reload(before, added, now=50.0)
+    assert fleet.created_s == {"m": before.created_s["m"], "n": 50}

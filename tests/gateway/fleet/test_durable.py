@@ -87,6 +87,26 @@ def test_a_load_is_remembered_whatever_its_names_are_made_of() -> None:
         assert after.load_s == {(model, version): 3.5}
 
 
+def test_a_model_is_as_old_as_the_first_control_that_knew_it() -> None:
+    """Clients are told when a model was created; a restart or a new segment creates none."""
+    born = read_back(parse(STATICS), {}, LAYOUT, 1, 3, 10.0, 1_700_000_000.5)
+    before, commands = play(born, ChildrenSeen({}, 1, frozenset(), 10.0))
+    assert before.created_s == {"m": 1_700_000_010}
+    documents = stored(commands)
+    for segment in (1, 2):
+        later = read_back(parse(STATICS), documents, LAYOUT, segment, 3, 20.0, 1_800_000_000)
+        after, _ = play(
+            later,
+            ChildrenSeen({"worker0.0": 77}, 1, frozenset(), 20.0),
+            WorkerLinked(0, 0, 77, 3, 20.0),
+            observed("a"),
+            observed("b"),
+        )
+        assert after.created_s == before.created_s
+        assert after.table is not None
+        assert after.table.routes[0].created_s == 1_700_000_010
+
+
 GOOD = {
     "model": "m",
     "version": "1",

@@ -81,5 +81,6 @@ def test_models_are_listed_with_versions_and_ready_counts() -> None:
     answer = models_answer(built, "")
     assert answer is not None
     (model,) = orjson.loads(answer)["data"]
+    assert model["created"] == 1_700_000_000
     assert (model["id"], model["versions"]) == ("m", {"1": {"weight": 100.0, "ready": 2}})
     assert models_answer(built, "no") is None
