@@ -30,6 +30,7 @@ NATIVE: Final = (
     "gateway.state.cell",
     "gateway.state.ledger",
     "gateway.state.pool",
+    "gateway.state.rows",
     "gateway.state.shared",
     "gateway.state.waitroom",
     "gateway.dataplane.accept",

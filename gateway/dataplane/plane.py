@@ -108,6 +108,7 @@ class Plane:
         """Serve this table from now on; False for one that is older than the one in force."""
         if not self.cell.publish(table, self.tick()):
             return False
+        self.ledger.reread()
         self.bounds = table.bounds
         self.timeouts = table.timeouts
         self.head_max_bytes = table.bounds.head_max_bytes

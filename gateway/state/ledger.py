@@ -14,6 +14,7 @@ from typing import Final
 from gateway.errors import Refusal
 from gateway.records import Outcome, Stage
 from gateway.routing.pick import Loads
+from gateway.state.rows import LeaseNote, SlotRow
 from gateway.state.shared import (
     ACCEPTED,
     ANSWERED,
@@ -68,24 +69,19 @@ class Ledger(Loads):
     and `on_sent` are called with the slot when a lease on it was settled, and when none of its
     leases connects or sends any more.
 
-    Shape: lists by slot have an entry for each slot, lists by lease one for each record.
+    Shape: _rows[slot] and _notes[lease] are None until used.
     """
 
     __slots__ = (
-        "_began_ns",
-        "_counted_bytes",
         "_head",
         "_leases",
-        "_own",
+        "_notes",
         "_peers",
-        "_received",
         "_row",
+        "_rows",
         "_segment",
         "_sequence",
-        "_slot_of",
         "_slots",
-        "_stage",
-        "_unsent",
         "bytes",
         "cells",
         "free",
@@ -103,20 +99,20 @@ class Ledger(Loads):
         self._slots = self._head + HEAD_CELLS
         self._leases = self._head + layout.leases_at
         self._sequence = 0
-        # Known here and needed often: reading a cell costs ten times a list's item.
-        self._own = [0] * layout.slots  # leases held here
-        self._unsent = [0] * layout.slots  # of them, those that are connecting or sending
-        self._slot_of = [0] * layout.leases
-        self._stage = [_FREE] * layout.leases
-        self._began_ns = [0] * layout.leases
-        self._received = [0] * layout.leases  # bytes
-        self._counted_bytes = [0] * layout.leases  # of them, those that the cells tell of
-        self.free = list(range(layout.leases))
+        self._rows: list[SlotRow | None] = [None] * layout.slots
+        self._notes: list[LeaseNote | None] = [None] * layout.leases
         self._peers: list[int] = []  # where the slots of other living workers' rows begin
+        self.free = list(range(layout.leases))
         self.on_settled: Callable[[int], None] | None = None
         self.on_sent: Callable[[int], None] | None = None
         self.cells[self._head + PID] = os.getpid()
         self.look_around()
+
+    def reread(self) -> None:
+        """A new table is in force: a slot that it names anew was begun again by control."""
+        for row in self._rows:
+            if row is not None and row.own == 0:  # no slot is reused that is not empty
+                self._rows[row.slot] = None
 
     # -- leases
 
@@ -150,14 +146,21 @@ class Ledger(Loads):
             client_id[:CLIENT_ID_BYTES],
             sequence,
         )
-        self._slot_of[lease] = slot
-        self._stage[lease] = stage
-        self._began_ns[lease] = now_ns
-        self._received[lease] = self._counted_bytes[lease] = 0
-        self._own[slot] += 1
+        row = self._rows[slot]
+        if row is None:
+            row = self._rows[slot] = SlotRow(self.cells, slot, self._slots + slot * SLOT_CELLS)
+        note = self._notes[lease]
+        if note is None:
+            note = self._notes[lease] = LeaseNote(row)
+        note.row = row
+        note.stage = stage
+        note.began_ns = now_ns
+        note.received_bytes = note.counted_bytes = 0
+        row.own += 1
         if stage < _WAITING:
-            self._unsent[slot] += 1
-        self.cells[self._slots + slot * SLOT_CELLS + ACCEPTED] += 1
+            row.unsent += 1
+        row.accepted += 1
+        self.cells[row.at + ACCEPTED] = row.accepted
         return lease
 
     def sending(self, lease: int, connection: int) -> None:
@@ -167,31 +170,33 @@ class Ledger(Loads):
 
     def waiting(self, lease: int) -> None:
         """The whole request has been handed to the connection."""
-        if self._stage[lease] < _WAITING:
+        note = self._note(lease)
+        if note.stage < _WAITING:
             self._advance(lease, _WAITING)
-            self._sent(self._slot_of[lease])
+            self._sent(note.row)
 
     def streaming(self, lease: int, first_ns: int) -> None:
         """The response began and goes on. An early one may overtake the request."""
-        slot = self._slot_of[lease]
-        if self._stage[lease] < _WAITING:
-            self._sent(slot)
+        note = self._note(lease)
+        if note.stage < _WAITING:
+            self._sent(note.row)
         self._advance(lease, _STREAMING)
-        self._first_byte(slot, first_ns - self._began_ns[lease])
+        self._first_byte(note.row, first_ns - note.began_ns)
 
     def received(self, lease: int, count: int) -> None:
         """`count` more bytes have come from the instance; `account` tells the others."""
-        self._received[lease] += count
+        self._note(lease).received_bytes += count
 
     def account(self, lease: int) -> None:
         """Bring the cells up to date with what the lease has received."""
-        total = self._received[lease]
-        new = total - self._counted_bytes[lease]
+        note = self._note(lease)
+        new = note.received_bytes - note.counted_bytes
         if new:
-            self._counted_bytes[lease] = total
-            self.cells[self._leases + lease * LEASE_CELLS + LEASE_BYTES] = total
-            slot = self._slot_of[lease]
-            self.cells[self._slots + slot * SLOT_CELLS + RECEIVED_BYTES] += new
+            note.counted_bytes = note.received_bytes
+            self.cells[self._leases + lease * LEASE_CELLS + LEASE_BYTES] = note.received_bytes
+            row = note.row
+            row.received_bytes += new
+            self.cells[row.at + RECEIVED_BYTES] = row.received_bytes
 
     def settle(
         self, lease: int, outcome: int, now_ns: int, sent_bytes: int, first_ns: int = 0
@@ -201,48 +206,61 @@ class Ledger(Loads):
         `first_ns`: when the response began, of one that `streaming` was not told of; 0 for none.
         """
         cells = self.cells
-        slot = self._slot_of[lease]
-        assert self._own[slot] > 0, "settled more leases than opened"
-        if self._stage[lease] < _WAITING:
-            self._sent(slot)
-        self._stage[lease] = _FREE
+        note = self._note(lease)
+        row = note.row
+        at = row.at
+        assert row.own > 0, "settled more leases than opened"
+        if note.stage < _WAITING:
+            self._sent(row)
+        note.stage = _FREE
         cells[self._leases + lease * LEASE_CELLS + STAGE] = _FREE
-        began_ns = self._began_ns[lease]
         if first_ns:
-            self._first_byte(slot, first_ns - began_ns)
-        base = self._slots + slot * SLOT_CELLS
-        micros = (now_ns - began_ns) // 1000
+            self._first_byte(row, first_ns - note.began_ns)
+        micros = (now_ns - note.began_ns) // 1000
         shift = max(micros.bit_length() - 4, 0)  # histogram_cell, inlined: a call costs more
-        cells[base + LATENCY + min(8 * shift + (micros >> shift), HISTOGRAM_CELLS - 1)] += 1
-        cells[base + LATENCY_SUM_US] += micros
+        cells[at + LATENCY + min(8 * shift + (micros >> shift), HISTOGRAM_CELLS - 1)] += 1
+        row.latency_us += micros
+        cells[at + LATENCY_SUM_US] = row.latency_us
         if sent_bytes:
-            cells[base + SENT_BYTES] += sent_bytes
-        new = self._received[lease] - self._counted_bytes[lease]
+            row.sent_bytes += sent_bytes
+            cells[at + SENT_BYTES] = row.sent_bytes
+        new = note.received_bytes - note.counted_bytes
         if new:
-            cells[base + RECEIVED_BYTES] += new
-        cells[base + ATTEMPTS + outcome] += 1
-        cells[base + SETTLED] += 1
-        self._own[slot] -= 1
+            row.received_bytes += new
+            cells[at + RECEIVED_BYTES] = row.received_bytes
+        if outcome == _SERVED:
+            row.served += 1
+            cells[at + ATTEMPTS + _SERVED] = row.served
+        else:
+            cells[at + ATTEMPTS + outcome] += 1
+        row.settled += 1
+        cells[at + SETTLED] = row.settled
+        row.own -= 1
         self.free.append(lease)
         if self.on_settled is not None:
-            self.on_settled(slot)
+            self.on_settled(row.slot)
+
+    def _note(self, lease: int) -> LeaseNote:
+        note = self._notes[lease]
+        assert note is not None, "no such lease"
+        return note
 
     def _advance(self, lease: int, stage: int) -> None:
-        self._stage[lease] = stage
+        self._note(lease).stage = stage
         self.cells[self._leases + lease * LEASE_CELLS + STAGE] = stage
 
-    def _sent(self, slot: int) -> None:
-        self._unsent[slot] -= 1
-        if self.on_sent is not None and self._unsent[slot] == 0:
-            self.on_sent(slot)
+    def _sent(self, row: SlotRow) -> None:
+        row.unsent -= 1
+        if self.on_sent is not None and row.unsent == 0:
+            self.on_sent(row.slot)
 
-    def _first_byte(self, slot: int, elapsed_ns: int) -> None:
+    def _first_byte(self, row: SlotRow, elapsed_ns: int) -> None:
         micros = elapsed_ns // 1000
-        base = self._slots + slot * SLOT_CELLS
         shift = max(micros.bit_length() - 4, 0)
-        cells = self.cells
-        cells[base + FIRST_BYTE + min(8 * shift + (micros >> shift), HISTOGRAM_CELLS - 1)] += 1
-        cells[base + FIRST_BYTE_SUM_US] += micros
+        cell = row.at + FIRST_BYTE + min(8 * shift + (micros >> shift), HISTOGRAM_CELLS - 1)
+        self.cells[cell] += 1
+        row.first_byte_us += micros
+        self.cells[row.at + FIRST_BYTE_SUM_US] = row.first_byte_us
 
     # -- what is read back
 
@@ -258,26 +276,29 @@ class Ledger(Loads):
     def in_flight(self, slot: int) -> int:
         """Leases on the slot over all workers; a race can only overstate it.
 
-        Cost: a list's item, and two cells for each other worker that lives.
+        Cost: an attribute, and two cells for each other worker that lives.
         """
-        held = self._own[slot]
+        row = self._rows[slot]
+        held = row.own if row is not None else 0
         for base in self._peers:
             at = base + slot * SLOT_CELLS
-            settled = self.cells[at + SETTLED]  # first
+            settled: int = self.cells[at + SETTLED]  # first
             held += self.cells[at + ACCEPTED] - settled
         return held
 
     def held(self, slot: int) -> int:
         """Leases that this worker holds on the slot."""
-        return self._own[slot]
+        row = self._rows[slot]
+        return row.own if row is not None else 0
 
     def unsent(self, slot: int) -> int:
         """Of those, the ones that are connecting or sending."""
-        return self._unsent[slot]
+        row = self._rows[slot]
+        return row.unsent if row is not None else 0
 
     def lease_bytes(self, lease: int) -> int:
         """Bytes that the lease's instance has sent so far."""
-        return self._received[lease]
+        return self._note(lease).received_bytes
 
     def waiting_for(self, section: int) -> int:
         """Requests of the model that wait for room, over all workers."""

@@ -93,7 +93,8 @@ class RequestHead:
     """The head of one client connection's current request."""
 
     __slots__ = (
-        "_credential",
+        "_lines",
+        "_meanings",
         "_memo",
         "_read",
         "_starts",
@@ -118,7 +119,8 @@ class RequestHead:
         self._memo = memo
         self._starts = starts
         self._read = b""  # the head that this holds
-        self._credential = b""  # the last line of this connection that no memo may keep
+        self._lines: list[bytes] = []  # its lines, and what they mean
+        self._meanings: list[int] = []
         self.start = _NO_LINE
         self._clear()
 
@@ -142,7 +144,8 @@ class RequestHead:
         """Fill this from a head, without the empty line that ended it.
 
         Raises: GatewayError; what is filled until then must not be used.
-        Cost: a comparison for the same head as before, else a lookup for each line.
+        Cost: a comparison for the same head as before; else one for each line that stands where it
+        stood, and a lookup for each other one. Credentials are known again in this way only.
         """
         if head and head == self._read:
             return
@@ -154,14 +157,16 @@ class RequestHead:
         if len(lines) > FIELDS_MAX + 1:
             raise BadFraming(f"more than {FIELDS_MAX} header fields", "head_too_large")
         kept = self.kept
-        seen = self._memo.seen
+        before, meant = self._lines, self._meanings
+        known = len(before)
+        meanings = [UNKNOWN]  # the request line's, which is none
         hosts = said = 0
         named: list[bytes] = []
         for i in range(1, len(lines)):
             line = lines[i]
-            meaning = seen.get(line, UNKNOWN)
-            if meaning == UNKNOWN:
-                meaning = PASS if line == self._credential else self._judge(line)
+            stood = i < known and line == before[i]
+            meaning = meant[i] if stood else self._memo.meaning(line)
+            meanings.append(meaning)
             if meaning == PASS:
                 kept.append(line)
             elif meaning >= LENGTH:
@@ -189,13 +194,8 @@ class RequestHead:
             self.host = start.authority
         if len(head) <= REPEATED_BYTES:
             self._read = head
-
-    def _judge(self, line: bytes) -> int:
-        """The meaning of a line that no client sent lately, or that is not remembered."""
-        meaning = self._memo.judge(line)
-        if meaning == PASS and len(line) <= REPEATED_BYTES and line not in self._memo.seen:
-            self._credential = line
-        return meaning
+            self._lines = lines
+            self._meanings = meanings
 
     def _begin(self, line: bytes) -> RequestLine:
         start = RequestLine(line)

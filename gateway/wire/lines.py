@@ -29,6 +29,9 @@ HOST: Final = re.compile(
 DIGITS: Final = re.compile(rb"[0-9]{1,15}")  # 15: a length that no machine holds, and no overflow
 CODING: Final = re.compile(rb"(?:" + TOKEN + rb"+[ \t]*,[ \t]*)+chunked")
 
+SPACE: Final = 32
+TAB: Final = 9
+
 # --- meanings -------------------------------------------------------------------------------------
 
 UNKNOWN: Final = -1  # not in the memo
@@ -55,6 +58,11 @@ NAMES_FIELDS: Final = 4
 _RAW_EXPECT: Final = 24  # before its value is looked at
 _RAW_TYPE: Final = 25
 _RAW_LENGTH: Final = 26
+_WEIGHED: Final = frozenset(
+    {HOST_FIELD, CHUNKED, ENCODED, CONNECTION, _RAW_EXPECT, _RAW_TYPE, _RAW_LENGTH}
+)
+_REMEMBERED: Final = 1  # flags of a name: lines that begin with it may be remembered,
+_WEIGHS: Final = 2  # and their meaning depends on the value
 LENGTH: Final = 32  # + the length
 
 # Hop-by-hop by RFC 9110 7.6.1 whatever Connection says; Upgrade offers are not taken (7.8).
@@ -129,7 +137,7 @@ class LineMemo:
 
     def __init__(self, meanings: dict[bytes, int]) -> None:
         self._meanings = meanings
-        self._names: dict[bytes, int] = {}  # by spelling: 2 * meaning, + 1 where the line may stay
+        self._names: dict[bytes, int] = {}  # by spelling: 4 * meaning + the two flags below
         self.seen: dict[bytes, int] = {}
 
     def meaning(self, line: bytes) -> int:
@@ -148,10 +156,10 @@ class LineMemo:
             known = self._learn(name)
         if len(line.translate(None, NOT_IN_VALUES)) != len(line):
             raise BadFraming("a header line is not `name: value`", "bad_request")
-        meaning = known >> 1
-        if meaning > DROP:
+        meaning = known >> 2
+        if known & _WEIGHS:
             meaning = _weighed(meaning, value_of(line))
-        if known & 1 and len(line) <= MEMO_LINE_BYTES:
+        if known & _REMEMBERED and len(line) <= MEMO_LINE_BYTES:
             if len(self.seen) >= MEMO_LINES:
                 self.seen.clear()
             self.seen[line] = meaning
@@ -164,7 +172,11 @@ class LineMemo:
         meaning = self._meanings.get(lowered, PASS)
         if meaning == PASS and b"_" in name and lowered.replace(b"_", b"-") in self._meanings:
             meaning = DROP  # CGI-like servers fold both spellings into one (RFC 9110 17.10)
-        known = 2 * meaning + (_NEVER_REMEMBERED.search(lowered) is None)
+        known = 4 * meaning
+        if meaning in _WEIGHED:
+            known += _WEIGHS
+        if _NEVER_REMEMBERED.search(lowered) is None:
+            known += _REMEMBERED
         if len(name) <= NAME_BYTES:
             if len(self._names) >= NAMES_MAX:
                 self._names.clear()
@@ -229,7 +241,13 @@ def names_in(value: bytes) -> list[bytes]:
 
 def value_of(line: bytes) -> bytes:
     """The value of a line that has been judged."""
-    return line[line.find(b":") + 1 :].strip(b" \t")
+    at = line.find(b":") + 1
+    end = len(line)
+    while at < end and (line[at] == SPACE or line[at] == TAB):
+        at += 1
+    while end > at and (line[end - 1] == SPACE or line[end - 1] == TAB):
+        end -= 1
+    return line[at:end]
 
 
 def without_named(lines: list[bytes], named: list[bytes]) -> list[bytes]:

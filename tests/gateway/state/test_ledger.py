@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gateway.errors import REFUSALS
 from gateway.records import Outcome, Stage
 from gateway.state.ledger import NO_LEASE, Ledger
+from gateway.state.settle import clear_slot
 from gateway.state.shared import (
     ACCEPTED,
     ATTEMPTS,
@@ -149,4 +150,36 @@ def test_waiting_is_begun_and_not_ended_over_all_workers() -> None:
     two.wait_began(1)
     two.wait_ended(1, 5)
     assert one.waiting_for(1) == two.waiting_for(1) == 1
+    os.close(fd)
+
+
+def test_a_slot_that_was_begun_again_is_counted_from_where_it_stands() -> None:
+    """A folded slot is zeroed by control while this worker, which once used it, lives on."""
+    fd = create(LAYOUT)
+    segment = Segment(fd)
+    ledger = Ledger(segment, 0)
+    held = ledger.open(1, 1, 1, b"", 0)
+    ledger.settle(ledger.open(2, 1, 2, b"", 0), Outcome.SERVED, 0, 3)
+    clear_slot(segment, 2)
+    ledger.reread()
+    ledger.settle(ledger.open(2, 1, 3, b"", 0), Outcome.SERVED, 0, 4)
+    totals = segment.slot_totals(2)
+    assert (totals[ACCEPTED], totals[SETTLED], totals[SENT_BYTES]) == (1, 1, 4)
+    assert ledger.held(1) == 1  # a slot with a lease on it is never begun again
+    ledger.settle(held, Outcome.SERVED, 0, 0)
+    assert segment.in_flight(1) == ledger.in_flight(1) == 0
+    os.close(fd)
+
+
+def test_leases_of_other_workers_count_once_they_have_been_seen() -> None:
+    fd = create(LAYOUT)
+    segment = Segment(fd)
+    one = Ledger(segment, 0)
+    one.open(1, 1, 1, b"", 0)
+    two = Ledger(segment, 1)
+    two.open(1, 1, 2, b"", 0)
+    assert (one.in_flight(1), two.in_flight(1), segment.in_flight(1)) == (1, 2, 2)
+    one.look_around()
+    assert one.in_flight(1) == 2
+    assert (one.held(1), two.held(1)) == (1, 1)
     os.close(fd)
