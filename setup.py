@@ -89,6 +89,8 @@ class CompileOrNot(build_ext):  # type: ignore[misc]  # setuptools is not typed
         super().build_extensions()
 
     def run(self) -> None:
+        for old in Path(self.build_lib).rglob("*.so"):
+            old.unlink()  # of a former build: that of a module no longer listed would win
         try:
             super().run()
         except FAILURES:
