@@ -1,4 +1,7 @@
-"""The acceptance script's raw bytes against a real worker process."""
+"""The acceptance script's raw bytes against a compiled worker process.
+
+The interpreted one passes it as part of a whole gateway (`tests/live/test_acceptance.py`).
+"""
 
 import asyncio
 import json
@@ -7,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.native import interpreted
 from tests.gateway.dataplane.harness import free_port, running
 from tests.gateway.plain import route, table, target, version
 
@@ -14,6 +18,7 @@ SCRIPT = Path(__file__).parents[2] / "http_cases.py"
 
 
 @pytest.mark.live
+@pytest.mark.skipif(bool(interpreted(sys.modules)), reason="a whole gateway is tested instead")
 async def test_every_case_passes(tmp_path: Path) -> None:
     port = free_port()
     report = tmp_path / "report.json"
