@@ -1,5 +1,6 @@
 """What `serve` refuses before it starts anything, and `check` with it."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -75,3 +76,28 @@ def test_a_folder_too_deep_for_a_unix_socket_is_a_sentence(tmp_path: Path) -> No
     done = sluicegate("serve", cwd=tmp_path)
     assert done.returncode == EXIT_REFUSED
     assert "is too long for a Unix socket: shorten gateway.run_dir" in done.stderr
+
+
+async def test_children_run_our_code_whatever_the_folder_holds(tmp_path: Path) -> None:
+    """`python -m` looks into the current folder first, and people keep a `gateway` in theirs."""
+    (tmp_path / "gateway").mkdir()
+    (tmp_path / "gateway" / "__init__.py").write_text("raise SystemExit(78)\n")
+    (tmp_path / "config.toml").write_text(quiet_config(tmp_path))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "gateway.cli", "serve", "--log-format", "json"),
+        cwd=tmp_path,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(60):
+            said = b""
+            while b"every worker serves a table" not in said:
+                said = await process.stderr.readline()
+                assert said, "it ended"
+            process.terminate()
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
