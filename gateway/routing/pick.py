@@ -118,47 +118,37 @@ def round_robin(
 ) -> CompiledTarget | None:
     """The target whose turn comes first; one with twice the weight comes twice as often.
 
-    Cost: O(log n), and the same again for one that was full.
+    Cost: O(log n), and as much again for one that could not take a request before.
     """
     turns, targets = version.turns, version.targets
-    if turns.full:
+    aside = turns.aside
+    if aside:
+        # One of them may have room again: who gave a lease back just now, or each in its turn.
         freed = version.freed
-        back = freed.index if freed is not None and freed.index in turns.full else -1
-        if back < 0:
-            back = turns.look_again()
-        if _has_room(targets[back], loads):
-            turns.come_back(back)
-    skipped: list[tuple[float, int]] = []
-    chosen = _next_in_line(version, loads, tried, skipped)
-    if chosen is None:
-        for index in turns.full:
-            if _takes(targets[index], loads, tried):
-                turns.come_back(index)  # into a line where nobody is left
-                chosen = targets[index]
-                break
-    if chosen is not None:
-        turns.serve(1.0 / chosen.share)
-    turns.rejoin(skipped)
+        if freed is not None and freed.index in aside:
+            turns.come_back(freed.index)
+        if aside:
+            turns.come_back(turns.longest_aside())
+    index = turns.next()
+    while index >= 0 and not _takes(targets[index], loads, tried):
+        turns.leave()
+        index = turns.next()
+    if index < 0:
+        index = _aside_with_room(version, loads, tried)
+        if index < 0:
+            return None
+        turns.come_back(index)  # into a line where nobody is left
+    chosen = targets[index]
+    turns.serve(1.0 / chosen.share)
     return chosen
 
 
-def _next_in_line(
-    version: CompiledVersion, loads: Loads, tried: frozenset[int], skipped: list[tuple[float, int]]
-) -> CompiledTarget | None:
-    """The first in line that takes the request. Before it, the full ones leave; those that failed
-    this very request are `skipped`: they have not had their turn."""
-    turns = version.turns
-    while True:
-        index = turns.next()
-        if index < 0:
-            return None
-        target = version.targets[index]
-        if not _has_room(target, loads):
-            turns.leave()
-        elif target.slot in tried:
-            skipped.append(turns.skip())
-        else:
-            return target
+def _aside_with_room(version: CompiledVersion, loads: Loads, tried: frozenset[int]) -> int:
+    """Saturated: O(n), as in `_least_of_all`. The index; -1 for nobody."""
+    for index in version.turns.aside:
+        if _takes(version.targets[index], loads, tried):
+            return index
+    return -1
 
 
 def affine(
@@ -179,17 +169,13 @@ def affine(
         if at >= points:
             at = 0
         target = version.ring_targets[at]
-        if loads.held(target.slot) < max(fair * target.share, 1.0) and _takes(target, loads, tried):
+        if loads.held(target.slot) < fair * target.share and _takes(target, loads, tried):
             return target
         at += 1
     return least_loaded(version, loads, rng, tried)
 
 
 # --- targets -------------------------------------------------------------------------------------
-
-
-def _has_room(target: CompiledTarget, loads: Loads) -> bool:
-    return loads.in_flight(target.slot) < target.limit
 
 
 def _takes(target: CompiledTarget, loads: Loads, tried: frozenset[int]) -> bool:

@@ -3,8 +3,8 @@
 Floor 1, pure.   Flow: table -> [turns] -> pick
 Owner: the compiled version; what outlives its table is in Standstill.
 A target's place in line is a number that grows by 1 / weight with each request: the least is next.
-Whoever is full when its turn comes leaves the line and gets the next turn once it has room again;
-it does not get the turns that it missed: all of them at once would be a burst.
+Whoever cannot take a request when its turn comes leaves the line, and gets the next turn as soon as
+it can again; it does not get the turns that it missed: all of them at once would be a burst.
 Source: Waldspurger, Weihl, Stride Scheduling, 1995.
 """
 
@@ -25,11 +25,11 @@ class Standstill:
 class Turns:
     """The line of a version's targets, which are known by their index.
 
-    Shape: `_line` is a heap of (place, index); `full` has the places of those who left it by index,
-    the longest there first.
+    Shape: `_line` is a heap of (place, index); `aside` has the places of those who left it, by
+    index, the longest there first.
     """
 
-    __slots__ = ("_line", "_slots", "_standstill", "full")
+    __slots__ = ("_line", "_slots", "_standstill", "aside")
 
     def __init__(self, slots: list[int], standstill: Standstill) -> None:
         served, old = standstill.served, standstill.places
@@ -39,7 +39,7 @@ class Turns:
         self._standstill = standstill
         self._line = [(places[slot], index) for index, slot in enumerate(slots)]
         heapify(self._line)
-        self.full: dict[int, float] = {}
+        self.aside: dict[int, float] = {}
 
     def next(self) -> int:
         """Who is first in line; -1 when nobody is there."""
@@ -57,25 +57,15 @@ class Turns:
         heapreplace(self._line, (place, index))
 
     def leave(self) -> None:
-        """The first one is full."""
+        """The first one cannot take the request."""
         place, index = heappop(self._line)
-        self.full[index] = place
+        self.aside[index] = place
 
-    def look_again(self) -> int:
-        """The one that was looked at least lately of those that are full; there must be one."""
-        index = next(iter(self.full))
-        self.full[index] = self.full.pop(index)
-        return index
+    def longest_aside(self) -> int:
+        """Who left first of those who are aside; there must be one."""
+        return next(iter(self.aside))
 
     def come_back(self, index: int) -> None:
-        """It has room again: the next turn is its own, but no more than that."""
-        place = max(self.full.pop(index), self._standstill.served)
+        """Into the line again: if it can take requests, the next turn is its own, and no more."""
+        place = max(self.aside.pop(index), self._standstill.served)
         heappush(self._line, (place, index))
-
-    def skip(self) -> tuple[float, int]:
-        """Take the first one out of line for one request, until `rejoin`."""
-        return heappop(self._line)
-
-    def rejoin(self, skipped: list[tuple[float, int]]) -> None:
-        for entry in skipped:
-            heappush(self._line, entry)

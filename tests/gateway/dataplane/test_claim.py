@@ -83,6 +83,17 @@ async def test_a_canary_that_refuses_work_is_relieved_by_nobody() -> None:
     rig.close()
 
 
+async def test_who_gave_a_lease_back_last_is_known_to_its_version() -> None:
+    """Where all others are full, it is the one that need not be searched for."""
+    rig = canary(False)
+    made = rig.plane.cell.read().routes["m"].by_name["1"]
+    assert made.freed is None
+    _, instance = await rig.asked(post())
+    instance.feed(ok())
+    assert made.freed is made.targets[0]
+    rig.close()
+
+
 async def test_a_pinned_request_keeps_its_version() -> None:
     rig = canary(True)
     rig.loop.refused = {2}

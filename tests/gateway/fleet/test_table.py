@@ -3,9 +3,9 @@ from dataclasses import replace
 from gateway.control import SetWeights
 from gateway.fleet.events import Asked
 from gateway.fleet.table import UNKNOWN_S, build, names, ready_in_s, same, standing, standings
-from gateway.records import Health
+from gateway.records import Health, Policy
 from sluicegate.v1.states import State
-from tests.gateway.fleet.builders import begun, both_ready, observed, play, targets
+from tests.gateway.fleet.builders import STATICS, begun, both_ready, fresh, observed, play, targets
 
 
 def test_only_admissible_instances_are_in_it_and_everybody_stands_somewhere() -> None:
@@ -87,3 +87,22 @@ def test_the_reason_says_what_keeps_it_out() -> None:
     assert standing(fleet, sick, 1.0).reason == "refused"
     wrong, _ = play(begun(), observed("a", model="other"))
     assert "not m version 1" in standing(wrong, wrong.instances["a"], 1.0).reason
+
+
+def test_a_route_says_what_the_file_says_of_its_model() -> None:
+    keys = {
+        "policy": '"affinity"',
+        "queue_max": "7",
+        "queue_timeout_s": "8.0",
+        "replayable": "true",
+        "canary_fallback": "true",
+        "pinnable": "true",
+        "slow_start_s": "9.0",
+    }
+    written = "".join(f"{key} = {value}\n" for key, value in keys.items())
+    model = 'name = "m"\n'
+    fleet = fresh(STATICS.replace(model, model + written))
+    (route,) = build(fleet, 1, 1.0).routes
+    for key in keys:
+        said = getattr(fleet.settings.model[0], key)
+        assert getattr(route, key) == (Policy(said) if key == "policy" else said)

@@ -15,6 +15,7 @@ from gateway.routing.document import (
     LONG,
     SHORTEN_FROM,
     STEPS,
+    model_first,
     model_named,
     prompt_prefix,
     read_document,
@@ -120,11 +121,22 @@ def without_long_keys(value: Any) -> bool:
 
 
 @given(OBJECTS, st.booleans())
+@example('{"n": [<6000*1,>[<6000*1,>1]]}', True)
+@example(r'{"n":"<40*\\>\" ","b":[<9000*1,>1],"c":"<40*\\>\" "}', True)
 def test_what_is_shortened_is_the_document_but_for_long_ends(pattern: str, front: bool) -> None:
     body = padded(pattern, front)
     whole = orjson.loads(body)
     short = orjson.loads(shortened(body))
     assert not without_long_keys(whole) or begins(short, whole)
+
+
+@pytest.mark.parametrize("one", [r"\ud83d\ude00", r"\u4f60", r"\n", "😀", "你", "é"])
+def test_a_long_text_is_cut_between_two_characters_wherever_they_begin(one: str) -> None:
+    for offset in range(len(one.encode())):
+        short = shortened(expanded(f'{{"n":"<{offset}*a><9000*{one}>"}}'))
+        assert len(short) < LONG
+        text = orjson.loads(short)["n"]
+        assert text == "a" * offset + orjson.loads(f'"{one}"') * (len(text) - offset)
 
 
 # --- bodies that are not what they should be ---
@@ -208,6 +220,12 @@ def test_a_body_that_cannot_name_a_model_is_a_bad_request(body: bytes, size: int
     assert caught.value.refusal.code == "bad_request"
 
 
+@pytest.mark.parametrize("wrong", ["[", "]", "{", "}"])
+def test_a_bracket_too_many_in_a_long_list_is_not_overlooked(wrong: str) -> None:
+    with pytest.raises(GatewayError):
+        read_document(expanded(f'{{"n":[<20000*1,>{wrong}<20000*1,>1],"model":"m"}}'))
+
+
 def test_a_mistake_is_told_at_its_place_in_the_body_as_sent() -> None:
     body = b'{"prompt": "%s", "n": 01}' % (b"x" * SHORTEN_FROM)
     with pytest.raises(GatewayError, match=re.escape(f"(char {SHORTEN_FROM + 20})")):
@@ -261,3 +279,37 @@ def test_requests_that_share_a_system_prompt_share_a_prefix() -> None:
 
 def test_prompts_of_token_ids_differ_by_more_than_their_first_id() -> None:
     assert prompt_prefix({"prompt": [1, 15, 16]}) != prompt_prefix({"prompt": [1, 15, 17]})
+
+
+# --- bodies that begin with their model ---
+
+MEMBERS = st.lists(st.builds("{}{}:{}{}".format, KEYS, BLANK, BLANK, VALUES), max_size=4).map(
+    lambda members: "".join(f",{member}" for member in members)
+)
+
+
+@given(st.sampled_from(["", " ", "  "]), TEXT, MEMBERS)
+@example("", '"a"', r',"mod\u0065l":"b"')
+@example("", '"a"', ',"model":"b"')
+@example("", '"a"', ',"n":{"model":"b"}')
+@example("", r'"a\"b"', "")
+def test_a_model_that_is_found_first_is_the_one_of_the_document(
+    blank: str, name: str, members: str
+) -> None:
+    body = expanded(f'{{"model":{blank}{name}{members}}}')
+    with suppress(GatewayError):
+        assert model_first(body) in ("", model_named(read_document(body)))
+
+
+@given(st.binary(max_size=30))
+def test_no_bytes_upset_who_looks_for_the_first_model(rest: bytes) -> None:
+    for begun in (b'{"model":', b'{"model": ', b'{"model":"'):
+        model_first(begun + rest)
+
+
+def test_common_bodies_need_no_building() -> None:
+    assert model_first(b'{"model":"m","prompt":"a\\nb"}') == "m"
+    assert model_first(b'{"model": "org/m-1.5", "messages": [{"role": "user"}]}') == "org/m-1.5"
+    assert model_first(b'{"messages":[],"model":"m"}') == ""
+    assert model_first(b'{"model":5,"x":"m"}') == ""
+    assert model_first(b'{"model": x"m"}') == ""

@@ -1,6 +1,7 @@
 """Versions by share, instances by load: the shares hold, and 0 is exactly none."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -162,6 +163,40 @@ def test_every_policy_finds_room_where_there_is_some_and_only_there(
     assert found is None or found.slot in usable
 
 
+STEPS = st.lists(
+    st.tuples(st.integers(0, 4), st.booleans(), st.frozensets(st.integers(0, 4), max_size=2)),
+    min_size=1,
+    max_size=40,
+)
+
+
+@pytest.mark.parametrize("policy", ALL)
+@given(STEPS)
+def test_room_that_comes_and_goes_is_found_and_no_limit_is_passed(
+    policy: Policy, steps: list[tuple[int, bool, frozenset[int]]]
+) -> None:
+    """A lease or two per instance, given back and taken in any order, by this worker or another."""
+    plan = one_version(policy, *[1.0] * 5, limit=2)
+    segment = segment_for(5)
+    own, neighbour = Ledger(segment, 0), Ledger(segment, 1)
+    own.look_around()
+    leases: dict[int, list[tuple[Ledger, int]]] = {slot: [] for slot in range(5)}
+    for slot, ours, tried in steps:
+        found = pick(plan, own, Random(1), NO_KEY, tried)
+        usable = {one for one in leases if len(leases[one]) < 2 and one not in tried}
+        assert (found is None) == (not usable)
+        if found is not None:
+            assert found.slot in usable
+            leases[found.slot] += [(own, lease) for lease in hold(own, found.slot)]
+        ledger = own if ours else neighbour
+        if leases[slot]:
+            who, lease = leases[slot].pop()
+            who.settle(lease, 0, 0, 0)
+            plan.freed = plan.targets[slot] if who is own else plan.freed
+        elif not ours:
+            leases[slot] += [(ledger, lease) for lease in hold(ledger, slot, 2)]
+
+
 @pytest.mark.parametrize("policy", [Policy.LEAST_LOADED, Policy.RANDOM, Policy.ROUND_ROBIN])
 def test_weights_inside_a_version_are_shares_of_its_requests(policy: Policy) -> None:
     plan = one_version(policy, 1.0, 3.0)
@@ -287,6 +322,12 @@ def test_a_key_returns_to_its_instance_and_moves_little_when_one_leaves() -> Non
     assert min(Counter(before).values()) > 40  # of 80 on average
 
 
+def test_a_key_behind_the_last_point_belongs_to_the_first() -> None:
+    plan = one_version(Policy.AFFINITY, *[1.0] * 5)
+    (first,) = homes(plan, idle(), [plan.ring[0]])
+    assert homes(plan, idle(), [(1 << 64) - 1]) == [first]
+
+
 def test_a_popular_key_spills_over_before_its_instance_is_full() -> None:
     plan = one_version(Policy.AFFINITY, 1.0, 1.0, 1.0, 1.0, limit=1000)
     held = idle()
@@ -309,16 +350,27 @@ def test_what_other_workers_hold_does_not_drive_a_key_from_its_instance() -> Non
     assert homes(plan, own, [key]) == home
 
 
+SECOND = 1_000_000_000
+
+
+def aged(age: int, policy: Policy) -> CompiledVersion:
+    """An old instance and one that has been READY for so many of 10 seconds of slow start."""
+    fresh = replace(target(1, 1), ready_since_ns=100 * SECOND)
+    plan = route(version(target(0, 1), fresh), slow_start_s=10, policy=policy)
+    return CompiledTable(table(1, plan), None, (100 + age) * SECOND).routes["m"].shares[0]
+
+
+def test_turns_of_a_new_instance_come_more_often_as_it_ages() -> None:
+    took = [
+        picks(aged(age, Policy.ROUND_ROBIN), idle(), 100, Random(1)).count(1) for age in (0, 5, 10)
+    ]
+    assert [4 <= took[0] <= 6, took[1], took[2]] == [True, 33, 50]
+
+
 def test_a_new_instance_gets_its_share_little_by_little() -> None:
-    second = 1_000_000_000
-    old = target(0, 1)
-    fresh = target(1, 1).__class__(
-        1, target(1, 1).instance, "x", "127.0.0.1", 1, 1.0, 10, 100 * second
-    )
-    plan = route(version(old, fresh), slow_start_s=10)
     ramp = []
     for age in (0, 2, 5, 9, 10, 20):
-        built = CompiledTable(table(1, plan), None, (100 + age) * second).routes["m"].shares[0]
+        built = aged(age, Policy.LEAST_LOADED)
         ramp.append((built.bounds[1] - built.bounds[0]) / built.total)
     assert all(before <= after for before, after in pairwise(ramp))
     assert ramp[0] < 0.06
