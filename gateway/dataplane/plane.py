@@ -24,6 +24,7 @@ from gateway.wire.lines import REQUEST_NAMES, RESPONSE_NAMES, LineMemo
 
 NS: Final = 1_000_000_000
 NUMBER_BITS: Final = 32  # requests of one worker's life, before its number's random part moves
+HEX: Final = tuple(b"%02x" % number for number in range(256))
 
 
 class Plane:
@@ -35,6 +36,7 @@ class Plane:
 
     __slots__ = (
         "_number",
+        "_number_begins",
         "bodies_max_bytes",
         "bounds",
         "budget",
@@ -102,6 +104,7 @@ class Plane:
         self.on_left: Callable[[], None] | None = None  # a client connection has ended
         # 31 random bits above 32 counted ones: unique over workers, lives and take-overs.
         self._number = rng.getrandbits(63 - NUMBER_BITS) << NUMBER_BITS
+        self._number_begins = b"%014x" % (self._number >> 8)  # all digits but the last two
         self.trace = b"%016x" % (rng.getrandbits(63) | 1)  # first half of the traces we start
 
     def publish(self, table: RouteTable) -> bool:
@@ -126,7 +129,13 @@ class Plane:
     def next_number(self) -> int:
         """The gateway's id of a new request; never 0, below 2**63 (a signed cell)."""
         self._number = number = self._number + 1
+        if number & 0xFF == 0:
+            self._number_begins = b"%014x" % (number >> 8)
         return number
+
+    def number_text(self) -> bytes:
+        """The last id in hexadecimal, 16 digits."""
+        return self._number_begins + HEX[self._number & 0xFF]
 
     def start(self, dial: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Dialling is the one thing that needs a task; it is kept until it ends."""

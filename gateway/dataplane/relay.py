@@ -99,7 +99,7 @@ class Exchange(Listener):
         self.complete = self.moved = self.stalled_upload = False
         self._sent = self._first_ns = 0
         self.number = plane.next_number()
-        number = b"%016x" % self.number
+        number = plane.number_text()
         self.client_id = client_id = request.request_id or number
         if request.traced:
             self._ids = b"x-request-id: " + client_id
@@ -151,7 +151,7 @@ class Exchange(Listener):
             return False
         self.since_ns = now
         plane, target = self._plane, claim.target
-        connection = cast(InstanceConnection | None, plane.pool.checkout(target.slot, now))
+        connection = self._pooled(target.slot, now)
         if connection is None:
             claim.open(self.number, self.client_id, now, _CONNECTING, 0)
             self.stage = next_stage(self.stage, stages.DIAL_BEGAN)
@@ -161,6 +161,15 @@ class Exchange(Listener):
             claim.open(self.number, self.client_id, now, stage, connection.port)
             self._attach(connection)
         return True
+
+    def _pooled(self, slot: int, now: int) -> InstanceConnection | None:
+        """An idle connection, but none that was reset a moment ago: its transport knows, and will
+        say so when the loop comes round."""
+        pool = self._plane.pool
+        connection = cast(InstanceConnection | None, pool.checkout(slot, now))
+        while connection is not None and connection.transport.is_closing():
+            connection = cast(InstanceConnection | None, pool.checkout(slot, now))
+        return connection
 
     async def _dial(self, target: CompiledTarget, lease: int) -> None:
         """Ends with this exchange's `_dialling` set to None, or is cancelled by it."""
@@ -257,7 +266,9 @@ class Exchange(Listener):
             self.caller.transport.write(out)
 
     def goes_on(self) -> None:
-        self._plane.ledger.streaming(self.claim.lease, self._first_ns)
+        ledger, lease = self._plane.ledger, self.claim.lease
+        ledger.streaming(lease, self._first_ns)
+        ledger.account(lease)
         self._first_ns = 0
 
     def ended(self, content_bytes: int, owes_end: bool) -> None:
