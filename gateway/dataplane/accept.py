@@ -28,7 +28,7 @@ from gateway.dataplane.relay import Exchange
 from gateway.dataplane.stages import DIALLING, UNPLACED
 from gateway.errors import BadFraming, GatewayError
 from gateway.routing.compiled import AFFINITY, CompiledTable, key_hash, models_answer
-from gateway.routing.document import model_first, model_named, prompt_prefix, read_document
+from gateway.routing.document import model_named, prompt_prefix, read_document
 from gateway.routing.match import (
     BY_BODY,
     LISTING,
@@ -299,14 +299,13 @@ class ClientConnection(Caller):
     def _route(self, table: CompiledTable, body: bytes) -> None:
         """The whole request is here, and its body says for which model."""
         head = self.head
-        model = model_first(body)
-        document = None if model else read_document(body)
-        route = route_named(table, model if document is None else model_named(document))
+        document = read_document(body)
+        route = route_named(table, model_named(document))
         key = NO_KEY
         if head.session:
             key = key_hash(head.session)
         elif route.policy == AFFINITY:
-            prefix = prompt_prefix(read_document(body) if document is None else document)
+            prefix = prompt_prefix(document)
             key = key_hash(prefix) if prefix else NO_KEY
         pin = head.version.decode("utf-8", "replace") if head.version else ""
         framing = b"content-length: %d" % len(body) if head.chunked else head.framing

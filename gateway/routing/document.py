@@ -26,8 +26,6 @@ STEP_BYTES: Final = 2048  # cut away pay for one more: a look costs what orjson 
 RUN_MAX: Final = 64  # backslashes in a row: nobody writes more, and counting them costs
 PAIR_BYTES: Final = 12  # \ud83d\ude00: the longest spelling of a character
 
-MODEL_FIRST: Final = b'{"model":'  # as curl examples, Node's and Python's JSON writers have it
-SPACE: Final = 0x20
 BACKSLASH: Final = 0x5C
 LETTER_U: Final = 0x75
 LOW_SURROGATES: Final = frozenset({b"dc", b"dd", b"de", b"df"})
@@ -54,28 +52,6 @@ def read_document(body: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise GatewayError("bad_request", "the body is not a JSON object")
     return document
-
-
-def model_first(body: bytes) -> str:
-    """The `model` of a short body that begins with it, without looking at the rest; "" for others.
-
-    Exact for every JSON document: another `model` of the same object would have its name spelled
-    out once more, or with an escape, and escapes of letters begin with a backslash and a `u`.
-    What follows is the instance's to judge. Cost: four searches.
-    """
-    if len(body) >= SHORTEN_FROM or not body.startswith(MODEL_FIRST):
-        return ""
-    opening = body.find(b'"', len(MODEL_FIRST), len(MODEL_FIRST) + 2)
-    closing = body.find(b'"', opening + 1)
-    if opening < 0 or closing < 0:
-        return ""
-    if opening > len(MODEL_FIRST) and body[opening - 1] != SPACE:
-        return ""
-    name = body[opening + 1 : closing]
-    plain = name.isascii() and name.find(b"\\") < 0
-    if not plain or body.count(b'"model"') != 1 or body.find(b"\\u") >= 0:
-        return ""
-    return name.decode()
 
 
 def model_named(document: dict[str, Any]) -> str:

@@ -162,13 +162,13 @@ def affine(
     if key < 0:
         return least_loaded(version, loads, rng, tried)
     ring = version.ring
-    points = len(ring)
-    at = bisect_left(ring, key)
+    points = len(ring.hashes)
+    at = bisect_left(ring.hashes, key)
     fair = (version.tally.held + 1) * BOUNDED_LOAD / version.total
     for _ in range(POINTS_TRIED):
         if at >= points:
             at = 0
-        target = version.ring_targets[at]
+        target = version.targets[ring.owners[at]]
         if loads.held(target.slot) < fair * target.share and _takes(target, loads, tried):
             return target
         at += 1

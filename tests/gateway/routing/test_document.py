@@ -15,7 +15,6 @@ from gateway.routing.document import (
     LONG,
     SHORTEN_FROM,
     STEPS,
-    model_first,
     model_named,
     prompt_prefix,
     read_document,
@@ -279,37 +278,3 @@ def test_requests_that_share_a_system_prompt_share_a_prefix() -> None:
 
 def test_prompts_of_token_ids_differ_by_more_than_their_first_id() -> None:
     assert prompt_prefix({"prompt": [1, 15, 16]}) != prompt_prefix({"prompt": [1, 15, 17]})
-
-
-# --- bodies that begin with their model ---
-
-MEMBERS = st.lists(st.builds("{}{}:{}{}".format, KEYS, BLANK, BLANK, VALUES), max_size=4).map(
-    lambda members: "".join(f",{member}" for member in members)
-)
-
-
-@given(st.sampled_from(["", " ", "  "]), TEXT, MEMBERS)
-@example("", '"a"', r',"mod\u0065l":"b"')
-@example("", '"a"', ',"model":"b"')
-@example("", '"a"', ',"n":{"model":"b"}')
-@example("", r'"a\"b"', "")
-def test_a_model_that_is_found_first_is_the_one_of_the_document(
-    blank: str, name: str, members: str
-) -> None:
-    body = expanded(f'{{"model":{blank}{name}{members}}}')
-    with suppress(GatewayError):
-        assert model_first(body) in ("", model_named(read_document(body)))
-
-
-@given(st.binary(max_size=30))
-def test_no_bytes_upset_who_looks_for_the_first_model(rest: bytes) -> None:
-    for begun in (b'{"model":', b'{"model": ', b'{"model":"'):
-        model_first(begun + rest)
-
-
-def test_common_bodies_need_no_building() -> None:
-    assert model_first(b'{"model":"m","prompt":"a\\nb"}') == "m"
-    assert model_first(b'{"model": "org/m-1.5", "messages": [{"role": "user"}]}') == "org/m-1.5"
-    assert model_first(b'{"messages":[],"model":"m"}') == ""
-    assert model_first(b'{"model":5,"x":"m"}') == ""
-    assert model_first(b'{"model": x"m"}') == ""

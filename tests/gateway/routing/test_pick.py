@@ -324,7 +324,7 @@ def test_a_key_returns_to_its_instance_and_moves_little_when_one_leaves() -> Non
 
 def test_a_key_behind_the_last_point_belongs_to_the_first() -> None:
     plan = one_version(Policy.AFFINITY, *[1.0] * 5)
-    (first,) = homes(plan, idle(), [plan.ring[0]])
+    (first,) = homes(plan, idle(), [plan.ring.hashes[0]])
     assert homes(plan, idle(), [(1 << 64) - 1]) == [first]
 
 

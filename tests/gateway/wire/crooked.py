@@ -27,7 +27,7 @@ TARGETS: Final = mostly(
     b"?|*|http://h?q|http://u@h/|http:///p|ftp://h/|h:80|/a#b|/\xe4\xbd\xa0|a|",
 )
 VERSIONS: Final = mostly(
-    b" HTTP/1.1| HTTP/1.1| HTTP/1.0", b" HTTP/0.9| HTTP/2.0| HTTP/1.10| HTTP/1| http/1.1|"
+    b" HTTP/1.1| HTTP/1.1| HTTP/1.0", b" HTTP/0.9| HTTP/2.0| HTTP/1.2| HTTP/1.10| HTTP/1| http/1.1|"
 )
 RESPONSE_VERSIONS: Final = mostly(
     b"HTTP/1.1|HTTP/1.1|HTTP/1.0", b"HTTP/2|HTTP/1.2|HTTP/0.9|http/1.1|HTTP/1|ICY"
