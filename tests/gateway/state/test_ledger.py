@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from dataclasses import dataclass
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,6 +15,11 @@ from gateway.state.settle import clear_slot
 from gateway.state.shared import (
     ACCEPTED,
     ATTEMPTS,
+    FIRST_BYTE,
+    FIRST_BYTE_SUM_US,
+    HISTOGRAM_CELLS,
+    LATENCY,
+    LATENCY_SUM_US,
     RECEIVED_BYTES,
     REFUSED,
     REQUESTS,
@@ -22,13 +28,32 @@ from gateway.state.shared import (
     Layout,
     Segment,
     create,
+    histogram_cell,
 )
 
 LAYOUT = Layout(rows=2, slots=3, sections=2, leases=6)
 SLOTS = st.integers(0, 2)
+PICKS = st.integers(0, LAYOUT.leases - 1)
+PORT = 4000
+
+
+@dataclass
+class Held:
+    """What the model knows of a lease. `told`: of the bytes received, those that others can read
+    of."""
+
+    slot: int
+    request: int
+    stage: Stage
+    port: int
+    began: int
+    received: int = 0
+    told: int = 0
 
 
 class LedgerAgainstCounters(RuleBasedStateMachine):
+    """The model: held leases, and for each slot what was counted since it was begun."""
+
     def __init__(self) -> None:
         super().__init__()
         self.fd = create(LAYOUT)
@@ -38,96 +63,154 @@ class LedgerAgainstCounters(RuleBasedStateMachine):
         self.told_settled: list[int] = []
         self.ledger.on_sent = self.told_sent.append
         self.ledger.on_settled = self.told_settled.append
-        self.held: dict[int, tuple[int, int, Stage]] = {}  # lease: slot, request, stage
-        self.now = 0
-        self.opened: Counter[int] = Counter()
-        self.ended: Counter[tuple[int, int]] = Counter()
-        self.received: Counter[int] = Counter()
-        self.told: dict[int, int] = {}  # bytes of a lease that others can read of
+        self.held: dict[int, Held] = {}
+        self.now = self.requests = 0
+        self.sent: list[int] = []
+        self.settled: list[int] = []
+        self.cells: Counter[tuple[int, int]] = Counter()  # slot and cell
 
     def teardown(self) -> None:
         os.close(self.fd)
 
-    @rule(slot=SLOTS)
-    def open(self, slot: int) -> None:
-        self.now += 1000
-        lease = self.ledger.open(slot, 1, self.now, b"c%d" % self.now, self.now)
+    def lease(self, pick: int) -> int:
+        return sorted(self.held)[pick % len(self.held)]
+
+    def early(self, slot: int) -> int:
+        return sum(h.slot == slot and h.stage < Stage.WAITING for h in self.held.values())
+
+    def handed_over(self, lease: int, stage: Stage) -> None:
+        """The lease is in this stage now; was it the last of its slot that was not sent?"""
+        held = self.held[lease]
+        before, held.stage = held.stage, stage
+        if before < Stage.WAITING <= stage and not self.early(held.slot):
+            self.sent.append(held.slot)
+
+    def timed(self, slot: int, histogram: int, total: int, elapsed_ns: int) -> None:
+        self.cells[slot, histogram + histogram_cell(elapsed_ns // 1000)] += 1
+        self.cells[slot, total] += elapsed_ns // 1000
+
+    @rule(step=st.integers(0, 1 << 44))
+    def time_passes(self, step: int) -> None:
+        self.now += step
+
+    @rule(slot=SLOTS, stage=st.sampled_from([Stage.CONNECTING, Stage.SENDING, Stage.WAITING]))
+    def open(self, slot: int, stage: Stage) -> None:
+        self.requests += 1
+        port = 0 if stage is Stage.CONNECTING else PORT + self.requests
+        name = b"c%d" % self.requests
+        lease = self.ledger.open(slot, 1, self.requests, name, self.now, stage, port)
         assert (lease == NO_LEASE) == (len(self.held) == LAYOUT.leases)
         if lease != NO_LEASE:
             assert lease not in self.held
-            self.held[lease] = (slot, self.now, Stage.CONNECTING)
-            self.opened[slot] += 1
+            self.held[lease] = Held(slot, self.requests, stage, port, self.now)
+            self.cells[slot, ACCEPTED] += 1
 
     @precondition(lambda self: self.held)
-    @rule(chance=st.randoms(use_true_random=False), stage=st.sampled_from(list(Stage)[2:]))
-    def advance(self, chance: object, stage: Stage) -> None:
-        lease = sorted(self.held)[0]
-        slot, request, before = self.held[lease]
-        if stage <= before:
-            return
-        if stage is Stage.SENDING:
-            self.ledger.sending(lease, 4000)
-        elif stage is Stage.WAITING:
+    @rule(pick=PICKS, stage=st.sampled_from([Stage.SENDING, Stage.WAITING, Stage.STREAMING]))
+    def advance(self, pick: int, stage: Stage) -> None:
+        """An early response begins before the whole request is out, which it is later."""
+        lease = self.lease(pick)
+        held = self.held[lease]
+        if stage is Stage.WAITING:
             self.ledger.waiting(lease)
-        else:
-            self.ledger.streaming(lease, self.now)
-        self.held[lease] = (slot, request, stage)
+            self.handed_over(lease, max(held.stage, stage))
+        elif stage > held.stage:
+            if stage is Stage.SENDING:
+                self.ledger.sending(lease, PORT)
+                held.port = PORT
+            else:
+                self.ledger.streaming(lease, self.now)
+                self.timed(held.slot, FIRST_BYTE, FIRST_BYTE_SUM_US, self.now - held.began)
+            self.handed_over(lease, stage)
 
     @precondition(lambda self: self.held)
-    @rule(count=st.integers(0, 1 << 40))
-    def receive(self, count: int) -> None:
-        lease = sorted(self.held)[-1]
+    @rule(pick=PICKS, count=st.integers(0, 1 << 40))
+    def receive(self, pick: int, count: int) -> None:
+        lease = self.lease(pick)
         self.ledger.received(lease, count)
-        self.received[self.held[lease][0]] += count
-        assert self.ledger.lease_bytes(lease) >= count
-
-    @rule()
-    def account(self) -> None:
-        for lease in self.held:
-            self.ledger.account(lease)
-            self.told[lease] = self.ledger.lease_bytes(lease)
+        self.held[lease].received += count
 
     @precondition(lambda self: self.held)
-    @rule(pick=st.integers(0, 5), outcome=st.sampled_from(Outcome))
-    def settle(self, pick: int, outcome: Outcome) -> None:
-        lease = sorted(self.held)[pick % len(self.held)]
-        slot = self.held.pop(lease)[0]
-        self.told.pop(lease, None)
-        self.now += 1000
-        self.ledger.settle(lease, outcome, self.now, 10)
+    @rule(pick=PICKS)
+    def account(self, pick: int) -> None:
+        lease = self.lease(pick)
+        held = self.held[lease]
+        self.ledger.account(lease)
+        self.cells[held.slot, RECEIVED_BYTES] += held.received - held.told
+        held.told = held.received
+
+    @precondition(lambda self: self.held)
+    @rule(
+        pick=PICKS,
+        outcome=st.sampled_from(Outcome),
+        sent_bytes=st.integers(0, 1 << 40),
+        answered=st.booleans(),
+    )
+    def settle(self, pick: int, outcome: Outcome, sent_bytes: int, answered: bool) -> None:
+        """`answered`: the response came whole, in one read."""
+        lease = self.lease(pick)
+        held = self.held[lease]
+        slot = held.slot
+        first = self.now if answered and held.stage < Stage.STREAMING and self.now else 0
+        self.ledger.settle(lease, outcome, self.now, sent_bytes, first)
         self.ledger.ended(slot, outcome)
-        self.ended[(slot, outcome)] += 1
-        assert self.told_settled[-1] == slot
+        self.handed_over(lease, Stage.STREAMING)
+        del self.held[lease]
+        self.settled.append(slot)
+        if first:
+            self.timed(slot, FIRST_BYTE, FIRST_BYTE_SUM_US, first - held.began)
+        self.timed(slot, LATENCY, LATENCY_SUM_US, self.now - held.began)
+        self.cells[slot, RECEIVED_BYTES] += held.received - held.told
+        self.cells[slot, SENT_BYTES] += sent_bytes
+        self.cells[slot, ATTEMPTS + outcome] += 1
+        self.cells[slot, REQUESTS + outcome] += 1
+        self.cells[slot, SETTLED] += 1
+
+    @rule(cleared=st.sets(SLOTS))
+    def a_new_table_names_slots_that_were_begun_again(self, cleared: set[int]) -> None:
+        """Control does so only with those that are empty; there may be none."""
+        for slot in cleared - {held.slot for held in self.held.values()}:
+            clear_slot(self.segment, slot)
+            self.cells = Counter({at: n for at, n in self.cells.items() if at[0] != slot})
+        self.ledger.reread()
+
+    @invariant()
+    def the_cells_are_what_was_counted(self) -> None:
+        for slot in range(LAYOUT.slots):
+            totals = self.segment.slot_totals(slot)
+            counted = {cell: n for cell, n in enumerate(totals) if n}
+            assert counted == {at[1]: n for at, n in self.cells.items() if at[0] == slot and n}
 
     @invariant()
     def accepted_is_settled_and_in_flight(self) -> None:
         for slot in range(LAYOUT.slots):
             totals = self.segment.slot_totals(slot)
-            held = sum(1 for entry in self.held.values() if entry[0] == slot)
-            assert totals[ACCEPTED] == self.opened[slot]
+            held = sum(entry.slot == slot for entry in self.held.values())
             assert totals[ACCEPTED] - totals[SETTLED] == held == self.ledger.in_flight(slot)
             assert held == self.ledger.held(slot) == self.segment.in_flight(slot)
-            for outcome in Outcome:
-                assert totals[ATTEMPTS + outcome] == self.ended[(slot, outcome)]
-                assert totals[REQUESTS + outcome] == self.ended[(slot, outcome)]
-            untold = sum(
-                self.ledger.lease_bytes(lease) - self.told.get(lease, 0)
-                for lease, entry in self.held.items()
-                if entry[0] == slot
-            )
-            assert totals[RECEIVED_BYTES] + untold == self.received[slot]
-            assert totals[SENT_BYTES] == 10 * totals[SETTLED]
+            assert sum(totals[LATENCY : LATENCY + HISTOGRAM_CELLS]) == totals[SETTLED]
 
     @invariant()
     def unsent_are_those_that_connect_or_send(self) -> None:
         for slot in range(LAYOUT.slots):
-            early = [e for e in self.held.values() if e[0] == slot and e[2] < Stage.WAITING]
-            assert self.ledger.unsent(slot) == len(early)
+            assert self.ledger.unsent(slot) == self.early(slot)
+
+    @invariant()
+    def who_asked_is_told(self) -> None:
+        assert self.told_sent == self.sent
+        assert self.told_settled == self.settled
 
     @invariant()
     def the_segment_names_what_is_held(self) -> None:
-        named = {(r.slot, r.request_id, r.stage) for r in self.segment.leases(1)}
-        assert named == set(self.held.values())
+        named = {
+            (r.slot, r.request_id, r.stage, r.connection, r.start_ns, r.bytes)
+            for r in self.segment.leases(1)
+        }
+        assert named == {
+            (h.slot, h.request, h.stage, h.port, h.began, h.told) for h in self.held.values()
+        }
+        for lease, held in self.held.items():
+            assert self.ledger.lease_bytes(lease) == held.received
 
 
 TestLedger = LedgerAgainstCounters.TestCase
