@@ -163,7 +163,7 @@ class CompiledVersion:
         self.ramps_until_ns = 0
         self.weigh(now_ns)
         if self.policy == AFFINITY:
-            members = [(target.instance, target.weight) for target in self.targets]
+            members: list[tuple[str, float]] = [(t.instance, t.weight) for t in self.targets]
             if members != tally.ring.members:
                 tally.ring = Ring(members)
         self.ring = tally.ring
