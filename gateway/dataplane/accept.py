@@ -218,8 +218,7 @@ class ClientConnection(Caller):
             table = self.plane.cell.read()
             length = len(data) - at
             if where == BY_BODY and length == head.length and self._may_hold(table, length):
-                self.pending = b""
-                self._route(table, self._whole(data[at:]))
+                self._take_whole(table, data[at:])
                 return
             self.pending = data[at:]
             if where == BY_BODY:
@@ -261,14 +260,16 @@ class ClientConnection(Caller):
         """Whether a body that is here whole can be held without a further question."""
         return 0 < length <= table.bounds.route_body_max_bytes and not self.head.encoded
 
-    def _whole(self, body: bytes) -> bytes:
+    def _take_whole(self, table: CompiledTable, body: bytes) -> None:
         """The request came in one read, as most do."""
+        self.pending = b""
         self.reading = NOTHING
         self.exchange.complete = True
         self._owes_go_on = False
         self.exchange.body.keep(body)
-        self._check_room()
-        return body
+        if self.plane.held_bytes > self.plane.bodies_max_bytes:
+            self._check_room()
+        self._route(table, body)
 
     def _hold(self, table: CompiledTable) -> None:
         """The model's name is in the body: it has to be here whole."""

@@ -72,7 +72,8 @@ class Claim:
         self._pin = pin
         self._key = key
         self.tried = NONE_TRIED
-        self.version = self._draw(route)
+        shares = route.shares
+        self.version = shares[0] if len(shares) == 1 and not pin else self._draw(route)
 
     def _draw(self, route: CompiledRoute) -> CompiledVersion:
         if self._pin:

@@ -9,7 +9,7 @@ connection. Which instance, and all counting: `claim`. How the response counts: 
 
 import logging
 from asyncio import Task
-from typing import Final, cast
+from typing import Final
 
 from gateway.dataplane import stages
 from gateway.dataplane.answer import Answer
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 UNUSED: Final = REFUSALS["client_gone"]  # where an instance's outcome counts
 
 # As plain integers: reading an enum member costs three times as much.
+_SERVED: Final = int(Outcome.SERVED)
 _CONNECTING: Final = int(Stage.CONNECTING)
 _SENDING: Final = int(Stage.SENDING)
 _WAITING: Final = int(Stage.WAITING)
@@ -99,12 +100,13 @@ class Exchange(Listener):
         self.complete = self.moved = self.stalled_upload = False
         self._sent = self._first_ns = 0
         self.number = plane.next_number()
-        number = plane.number_text()
-        self.client_id = client_id = request.request_id or number
-        if request.traced:
+        if request.traced and request.request_id:
+            self.client_id = client_id = request.request_id
             self._ids = b"x-request-id: " + client_id
         else:
-            self._ids = id_lines(client_id, plane.trace, number)
+            number = plane.number_text()
+            self.client_id = client_id = request.request_id or number
+            self._ids = id_lines(client_id, b"" if request.traced else plane.trace, number)
         self.began_ns = self.since_ns = plane.tick()
         plane.budget.requests += 1.0
 
@@ -166,9 +168,9 @@ class Exchange(Listener):
         """An idle connection, but none that was reset a moment ago: its transport knows, and will
         say so when the loop comes round."""
         pool = self._plane.pool
-        connection = cast(InstanceConnection | None, pool.checkout(slot, now))
+        connection: InstanceConnection | None = pool.checkout(slot, now)
         while connection is not None and connection.transport.is_closing():
-            connection = cast(InstanceConnection | None, pool.checkout(slot, now))
+            connection = pool.checkout(slot, now)
         return connection
 
     async def _dial(self, target: CompiledTarget, lease: int) -> None:
@@ -283,7 +285,8 @@ class Exchange(Listener):
         self.stage = next_stage(self.stage, stages.ENDED)
         outcome = answer.judged(content_bytes, self._generates)
         self.claim.settle(outcome, now, self._sent, self._first_ns)
-        self.claim.finish(outcome, UNUSED)
+        if outcome != _SERVED or self.claim.attempts > 1:  # else its attempt says all
+            self.claim.finish(outcome, UNUSED)
         self.caller.finished(answer.keep)
 
     def broken(self, why: str) -> None:

@@ -6,11 +6,10 @@ request that finishes. The price is that a deadline is met up to a second late.
 """
 
 import time
-from typing import Final, cast
+from typing import Final
 
 from gateway.dataplane.accept import ClientConnection
 from gateway.dataplane.dial import unreachable
-from gateway.dataplane.instance import InstanceConnection
 from gateway.dataplane.plane import Plane
 from gateway.dataplane.relay import Exchange
 from gateway.dataplane.stages import AWAITING, DIALLING, SENDING, SETTLED, STREAMING
@@ -27,7 +26,7 @@ def sweep(plane: Plane, now: int) -> None:
     plane.budget.fade()
     plane.ledger.gauge(POOLED, plane.pool.size)
     plane.ledger.gauge(BODIES_BYTES, plane.held_bytes)
-    for connection in cast(list[InstanceConnection], plane.pool.expired(now)):
+    for connection in plane.pool.expired(now):
         connection.abandon()
     table = plane.cell.table
     if table is None:

@@ -11,10 +11,9 @@ import gc
 import logging
 import os
 import sys
-from typing import Final, cast
+from typing import Final
 
 from gateway.dataplane.accept import IDLE_GRACE_S, ClientConnection
-from gateway.dataplane.instance import InstanceConnection
 from gateway.dataplane.link import Link
 from gateway.dataplane.listeners import Listeners
 from gateway.dataplane.plane import Plane
@@ -137,7 +136,7 @@ class Worker:
         compiled = plane.cell.read()
         plane.ledger.serves(compiled.generation)
         self.link.say(Ack(compiled.generation))
-        for connection in cast(list[InstanceConnection], plane.pool.retain(compiled.owners)):
+        for connection in plane.pool.retain(compiled.owners):
             connection.abandon()
         for waiter in plane.waitroom.everyone():
             waiter.reviewed()

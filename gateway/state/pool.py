@@ -7,7 +7,7 @@ it says anything: nobody asked it.
 """
 
 from collections.abc import Container
-from typing import Final
+from typing import Any, Final
 
 IDLE_MAX: Final = 512  # per slot; an instance's limit keeps it lower, this bounds a mistake
 
@@ -22,7 +22,8 @@ class Pooled:
 
 
 class Pool:
-    """Shape: idle[slot] are that instance's idle connections, the longest idle first."""
+    """Shape: idle[slot] are that instance's idle connections, the longest idle first. They come
+    back as `Any`, because floor 2 knows nothing of them but what stands in Pooled."""
 
     __slots__ = ("_idle", "idle_ns", "size")
 
@@ -31,8 +32,8 @@ class Pool:
         self.idle_ns = 0
         self.size = 0
 
-    def checkout(self, slot: int, now_ns: int) -> Pooled | None:
-        """The connection that was used last, unless even that one has been idle for too long."""
+    def checkout(self, slot: int, now_ns: int) -> Any:
+        """The connection used last; None where even that one has been idle for too long."""
         idle = self._idle.get(slot)
         if not idle:
             return None
@@ -62,9 +63,9 @@ class Pool:
             idle.remove(connection)
             self.size -= 1
 
-    def expired(self, now_ns: int) -> list[Pooled]:
+    def expired(self, now_ns: int) -> list[Any]:
         """Connections that have been idle for too long, taken out. Stops at the first young one."""
-        due: list[Pooled] = []
+        due: list[Any] = []
         if self.idle_ns:
             for idle in self._idle.values():
                 old = 0
@@ -75,9 +76,9 @@ class Pool:
         self.size -= len(due)
         return due
 
-    def retain(self, slots: Container[int]) -> list[Pooled]:
+    def retain(self, slots: Container[int]) -> list[Any]:
         """Connections to slots that are not among these, taken out."""
-        gone: list[Pooled] = []
+        gone: list[Any] = []
         for slot in [slot for slot in self._idle if slot not in slots]:
             gone += self._idle.pop(slot)
         self.size -= len(gone)

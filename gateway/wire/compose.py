@@ -70,11 +70,13 @@ def interim_head(head: ResponseHead) -> bytes:
 
 
 def id_lines(client_id: bytes, trace: bytes, number: bytes) -> bytes:
-    """The request's id, and a new trace of which it is the first span.
+    """The request's id, and a new trace of which it is the first span; b"" for the trace: none.
 
     Sampled (01): what an instance without a parent would have done by OpenTelemetry's default.
     Source: W3C Trace Context, section 3.2.
     """
+    if not trace:
+        return b"x-request-id: " + client_id
     return b"x-request-id: %s\r\ntraceparent: 00-%s%s-%s-01" % (client_id, trace, number, number)
 
 
