@@ -128,7 +128,7 @@ async def relayed(rig: Rig, stream: bytes, cuts: list[int]) -> tuple[FakeTranspo
     return client, [instance.out for instance in rig.loop.instances]
 
 
-@looks(4)
+@looks(3)
 @given(UNNAMED, CUTS)
 async def test_the_nth_request_is_the_same_to_every_parser(stream: bytes, cuts: list[int]) -> None:
     rig = Rig(table(1, route(version(target(1, 1)))))
@@ -141,7 +141,7 @@ async def test_the_nth_request_is_the_same_to_every_parser(stream: bytes, cuts: 
     rig.close()
 
 
-@looks(3)
+@looks(2)
 @given(REQUEST_HEADS)
 async def test_a_head_that_goes_on_is_clean_to_every_parser(head: bytes) -> None:
     """One framing, one host, no field of the hop behind: nothing is left for two servers to read in
@@ -167,7 +167,7 @@ async def test_a_head_that_goes_on_is_clean_to_every_parser(head: bytes) -> None
     rig.close()
 
 
-@looks(3)
+@looks(2)
 @given(RESPONSE_HEADS, st.sampled_from([b"", b"fine", b"4\r\nfine\r\n0\r\n\r\n"]), st.booleans())
 async def test_what_a_client_gets_is_clean_or_cut(head: bytes, body: bytes, resets: bool) -> None:
     """A response that no two clients read in two ways, whatever an instance wrote."""

@@ -153,3 +153,35 @@ def test_idle_instance_connections_are_closed_before_common_servers_do_it() -> N
     """Uvicorn closes after 5 s; whoever closes second may have a request on the way."""
     assert 0 < Timeouts().pool_idle_s < 5
     assert Timeouts().total_s == 0  # a stream that goes on is not too long
+
+
+# --- what can never become a head is not waited for ---
+
+NEVER_HEADS: Final = (
+    b"GET / HTTP/1.1\nhost: g\n\n",
+    b"GET /\n",
+    b"GET / HTTP/1.1\r\nhost: g\n\r\n",
+)
+
+
+@pytest.mark.parametrize("sent", NEVER_HEADS)
+async def test_a_line_of_a_request_that_ends_without_cr_is_refused_at_once(
+    rig: Rig, sent: bytes
+) -> None:
+    """Some read it as a head that is whole (RFC 9112 2.2); we would wait for its end in vain."""
+    client = rig.client()
+    client.feed(sent)
+    assert status_of(client.out) == 400
+    assert rig.outcomes() == {"bad_request": 1}
+
+
+@pytest.mark.parametrize(
+    "sent", [b"HTTP/1.1 200 OK\ncontent-length: 2\n\nhi", b"HTTP/1.1 200 OK\r\nx: 1\n\r\n", b"\n"]
+)
+async def test_a_line_of_a_response_that_ends_without_cr_is_a_502_at_once(
+    rig: Rig, sent: bytes
+) -> None:
+    client, instance = await rig.asked(get())
+    instance.feed(sent)
+    assert status_of(client.out) == 502
+    assert rig.outcomes() == {"instance_error": 1}

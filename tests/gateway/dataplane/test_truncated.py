@@ -40,7 +40,7 @@ def whole(said: bytes, asked: bytes) -> bool:
     return True
 
 
-@looks(3)
+@looks(2)
 @given(st.sampled_from(sorted(RESPONSES)), st.integers(0, 300), CUTS, st.booleans())
 async def test_no_part_of_an_answer_looks_like_a_whole_one(
     kind: str, end: int, cuts: list[int], in_order: bool

@@ -52,7 +52,7 @@ def walked(pieces: list[bytes]) -> tuple[bytes, bytes, bytes, bool]:
     return passed, b"".join(reader.payload), rest, reader.done
 
 
-@looks(3)
+@looks(2)
 @given(PARTS, TRAILERS, CUTS, st.binary(max_size=10))
 @example([(b"%x", b"hello")], b"", [-1], b"GET /")
 def test_content_and_end_are_found_wherever_the_input_is_cut(
@@ -66,7 +66,7 @@ def test_content_and_end_are_found_wherever_the_input_is_cut(
     assert passed == encoded(parts, b"")  # byte for byte, without the trailers
 
 
-@looks(3)
+@looks(2)
 @given(CHUNKED_BODIES, CUTS)
 def test_what_is_passed_on_says_the_same_to_everyone_and_has_no_trailers(
     raw: bytes, cuts: list[int]
@@ -149,7 +149,7 @@ def explain(raw: bytes, cuts: list[int], reference: str) -> list[str]:
 
 
 @pytest.mark.parametrize("reference", READS)
-@looks(5)
+@looks(3)
 @given(raw=CHUNKED_BODIES, cuts=CUTS)
 def test_a_chunked_body_is_read_alike_or_the_difference_is_known(
     reference: str, raw: bytes, cuts: list[int]

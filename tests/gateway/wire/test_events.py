@@ -84,11 +84,21 @@ SAID = st.one_of(
 )
 
 
+AROUND = st.sampled_from([b"", b"\n", b"\r\n9\r\n", b"data: x\n"])
+
+
 @looks(4)
-@given(st.lists(SAID, max_size=6), st.sampled_from([b"\n", b"\r\n", b"\r"]), CUTS)
+@given(st.lists(SAID, max_size=6), st.sampled_from([b"\n", b"\r\n", b"\r"]), CUTS, AROUND, AROUND)
 def test_a_stream_has_answered_and_failed_as_its_events_say(
-    said: list[tuple[bytes, bool, bool]], end: bytes, cuts: list[int]
+    said: list[tuple[bytes, bool, bool]], end: bytes, cuts: list[int], before: bytes, after: bytes
 ) -> None:
+    """As content of its own, or where it lies between other bytes of an input."""
     stream = b"".join(line + end for line, _, _ in said)
+    pieces = cut(stream, cuts)
     expected = (any(answers for _, answers, _ in said), any(fails for _, _, fails in said))
-    assert judged(cut(stream, cuts)) == expected
+    assert judged(pieces) == expected
+    scanner = EventScanner()
+    for piece in pieces:
+        scanner.look(before + piece + after, len(before), len(before) + len(piece))
+    scanner.finish()
+    assert (scanner.answered, scanner.failed) == expected

@@ -61,7 +61,7 @@ EVENTFUL: Final = st.one_of(
 )
 
 
-@looks(6)
+@looks(4)
 @given(ANY_BYTES)
 def test_heads_are_read_or_refused_and_nothing_is_made_up(raw: bytes) -> None:
     request = RequestHead(LineMemo(REQUEST_NAMES), {})
@@ -77,7 +77,7 @@ def test_heads_are_read_or_refused_and_nothing_is_made_up(raw: bytes) -> None:
             assert len(reader.kept) < len(lines)
 
 
-@looks(6)
+@looks(4)
 @given(CHUNKY, CUTS, st.booleans())
 def test_chunks_are_walked_or_refused_and_nothing_is_made_up(
     raw: bytes, cuts: list[int], collects: bool
@@ -99,7 +99,7 @@ def test_chunks_are_walked_or_refused_and_nothing_is_made_up(
         assert (reader.payload is None) == (not collects)
 
 
-@looks(3)
+@looks(2)
 @given(CHUNKY, CUTS)
 def test_a_body_that_streams_and_one_that_is_collected_are_the_same(
     raw: bytes, cuts: list[int]
@@ -123,16 +123,17 @@ def _fed(reader: BodyReader, piece: bytes) -> int | str:
         return exc.refusal.code
 
 
-@looks(6)
+@looks(4)
 @given(EVENTFUL, CUTS)
 def test_events_are_judged_alike_wherever_they_are_cut(raw: bytes, cuts: list[int]) -> None:
-    whole, pieces = EventScanner(), EventScanner()
+    whole, pieces, within = EventScanner(), EventScanner(), EventScanner()
     whole.feed(raw)
     for piece in cut(raw, cuts):
         pieces.feed(piece)
-    whole.finish()
-    pieces.finish()
-    assert (whole.answered, whole.failed) == (pieces.answered, pieces.failed)
+        within.look(b"\n" + piece + b"x", 1, 1 + len(piece))
+    for scanner in (whole, pieces, within):
+        scanner.finish()
+        assert (scanner.answered, scanner.failed) == (whole.answered, whole.failed)
 
 
 # --- memory ---
