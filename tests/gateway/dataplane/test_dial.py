@@ -139,6 +139,11 @@ async def test_a_connection_belongs_to_its_slot_and_sends_small_writes_at_once()
     rig.close()
 
 
+async def test_the_option_is_set_whatever_the_loop_does_by_itself(rig: Rig) -> None:
+    connection = await dial(rig.plane, target_at(rig, 1))
+    assert connection.transport.socket.options == [NO_DELAY]
+
+
 @pytest.mark.parametrize(
     ("family", "options"),
     [(socket.AF_INET, [NO_DELAY]), (socket.AF_INET6, [NO_DELAY]), (socket.AF_UNIX, [])],
