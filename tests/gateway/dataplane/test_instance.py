@@ -43,7 +43,8 @@ RESPONSES: Final[dict[str, tuple[bytes, bytes, bytes, bytes]]] = {
     "until close": (b"HTTP/1.1 200 OK", EVENTS, EVENTS, EVENTS),
 }
 BY_CLOSE: Final = "until close"
-INTERIM: Final = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
+# Longer than the heads that follow it: what was searched of it says nothing of them.
+INTERIM: Final = b"HTTP/1.1 103 Early Hints\r\nlink: </%s>\r\n\r\n" % (b"a" * 150)
 
 
 def message(name: str) -> bytes:
@@ -157,15 +158,16 @@ def tell(rig: Rig, name: str, interims: int, cuts: set[int], dechunks: bool = Fa
 async def test_a_response_in_two_reads_is_told_in_order_wherever_the_first_ends(
     rig: Rig, name: str
 ) -> None:
-    for cut in range(1, len(message(name)) + 1):
-        tell(rig, name, 0, {cut})
+    for interims in (0, 1):
+        for cut in range(1, len(INTERIM) * interims + len(message(name)) + 1):
+            tell(rig, name, interims, {cut})
 
 
 @as_python
 @given(
     st.sampled_from(sorted(RESPONSES)),
     st.integers(0, 2),
-    st.sets(st.integers(1, 300), max_size=30),
+    st.sets(st.integers(1, 600), max_size=30),
     st.booleans(),
 )
 async def test_a_response_is_told_in_order_however_it_is_read(
@@ -177,6 +179,20 @@ async def test_a_response_is_told_in_order_however_it_is_read(
     assert rig.plane.pool.size == (name != BY_CLOSE)
     assert recorder.connection.used == (name != BY_CLOSE)
     rig.close()
+
+
+@as_python
+async def test_nothing_is_left_of_the_responses_before(rig: Rig) -> None:
+    """Of another framing each, in every order of two."""
+    for names in product(sorted(set(RESPONSES) - {BY_CLOSE}), repeat=2):
+        transport, connection = connected(rig)
+        for name in names:
+            recorder = Recorder(connection)
+            connection.take(recorder, False)
+            transport.feed(message(name))
+            assert recorder.told == ["answered", "passed", "ended"]
+            assert recorder.content_bytes == len(RESPONSES[name][3])
+            assert rig.plane.pool.checkout(1, rig.now) is connection
 
 
 @as_python
