@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.wire.events import EventScanner
@@ -89,6 +89,9 @@ AROUND = st.sampled_from([b"", b"\n", b"\r\n9\r\n", b"data: x\n"])
 
 @looks(4)
 @given(st.lists(SAID, max_size=6), st.sampled_from([b"\n", b"\r\n", b"\r"]), CUTS, AROUND, AROUND)
+@example(
+    [(b"data: x", True, False), (b'data: {"error":1}', True, True)], b"\n", [18], b"", b""
+)  # cut inside the word that is looked for
 def test_a_stream_has_answered_and_failed_as_its_events_say(
     said: list[tuple[bytes, bool, bool]], end: bytes, cuts: list[int], before: bytes, after: bytes
 ) -> None:
