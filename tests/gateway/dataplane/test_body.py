@@ -71,6 +71,20 @@ async def test_what_is_held_is_the_sum_of_what_was_kept_and_not_let_go(
     rig.close()
 
 
+async def test_a_body_is_much_by_itself_or_together_with_all_others(rig: Rig) -> None:
+    one, two = HeldBody(rig.plane), HeldBody(rig.plane)
+    one.keep(b"x" * 100)
+    two.keep(b"x" * 50)
+    assert not one.is_much()
+    assert not two.is_much()
+    two.keep(b"x")
+    assert one.is_much()
+    assert two.is_much()
+    one.let_go()
+    assert not two.is_much()
+    two.let_go()
+
+
 @pytest.mark.parametrize("size", [1, JOINED_BYTES])
 async def test_a_small_body_is_one_write_with_its_head(rig: Rig, size: int) -> None:
     body, writes = HeldBody(rig.plane), Writes()
