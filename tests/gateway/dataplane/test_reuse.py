@@ -101,6 +101,45 @@ async def test_the_connection_used_last_is_used_next() -> None:
             await pairs[0][0].answer()
 
 
+BODYLESS: Final[dict[str, tuple[bytes, bytes]]] = {
+    # request, and a response that has no body whatever its fields say (RFC 9112 6.3)
+    "HEAD": (b"HEAD /x HTTP/1.1\r\nhost: g\r\n\r\n", b"200 OK\r\ncontent-length: 5"),
+    "HEAD, chunked": (
+        b"HEAD /x HTTP/1.1\r\nhost: g\r\n\r\n",
+        b"200 OK\r\ntransfer-encoding: chunked",
+    ),
+    "204": (get(), b"204 No Content"),
+    "204 with a length": (get(), b"204 No Content\r\ncontent-length: 5"),
+    "304": (get(), b"304 Not Modified\r\ncontent-length: 10"),
+    "length 0": (get(), b"200 OK\r\ncontent-length: 0"),
+}
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["with it", "later"])
+@pytest.mark.parametrize("surplus", [b"", b"hello", ok(b"stray")], ids=["none", "body", "response"])
+@pytest.mark.parametrize("kind", BODYLESS)
+@on_uvloop
+async def test_bytes_behind_a_response_without_a_body_reach_nobody(
+    kind: str, surplus: bytes, at_once: bool
+) -> None:
+    """They are no body, and not the next answer either: they cost the connection."""
+    async with street() as met:
+        request, said = BODYLESS[kind]
+        client, instance = await met.asked(request)
+        head = b"HTTP/1.1 " + said + b"\r\n\r\n"
+        instance.send(head + surplus if at_once else head)
+        assert b"stray" not in await client.until(b"\r\n\r\n")
+        if surplus and not at_once:
+            instance.send(surplus)
+        client.send(get(b"/next"))
+        if surplus:
+            instance = await met.dialled()
+        assert (await instance.until(b"\r\n\r\n")).startswith(b"GET /next ")
+        instance.send(ok(b"next"))
+        assert (await client.answer()).endswith(b"\r\n\r\nnext")
+        assert met.rig.outcomes() == {"served": 2}
+
+
 # --- a second try is the gateway's decision, and it is counted ---
 
 
