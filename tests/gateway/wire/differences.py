@@ -340,6 +340,14 @@ RESPONSES: Final = (
     ),
     # --- we accept, they refuse -------------------------------------------------------------------
     Difference(
+        "two framings of an interim response",
+        ACCEPT,
+        (LLHTTP,),
+        each(rb"(\AHTTP/1\.[01] )1([0-9]{2}[\s\S]*?)\r\ncontent-length:[^\r\n]*", rb"\g<1>1\2"),
+        "a 1xx has no body whatever its fields say (RFC 9112 6.3, 1.); they are dropped",
+        b"HTTP/1.1 100 Continue\r\ncontent-length: 5\r\ntransfer-encoding: chunked",
+    ),
+    Difference(
         "unasked switch",
         ACCEPT,
         BOTH,
