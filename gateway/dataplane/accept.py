@@ -97,18 +97,25 @@ class ClientConnection(Caller):
             reading = self.reading
             if reading == HEAD:
                 self.pending = self.pending + data if self.pending else data
-                self._pump()
+                if self.blocked:
+                    self._hold_surplus()
+                else:
+                    self._pump()
             elif reading in (HELD_BODY, STREAMED_BODY):
                 self._moved = True
                 self._read_body(data)
                 self._pump()
             elif reading == NOTHING:
                 self.pending += data
-                if len(self.pending) > self.plane.head_max_bytes:
-                    self.hold_reading(True)
+                self._hold_surplus()
         except Exception:  # a bug costs this client its connection, and nobody else anything
             log.exception("a request broke the data plane")
             self.transport.abort()
+
+    def _hold_surplus(self) -> None:
+        """What cannot be used yet is kept up to the size of a head."""
+        if len(self.pending) > self.plane.head_max_bytes:
+            self.hold_reading(True)
 
     def eof_received(self) -> bool:
         """A client that ends its side has left; with `half_close` "serve" it may still listen."""
@@ -139,6 +146,8 @@ class ClientConnection(Caller):
     def resume_writing(self) -> None:
         self.blocked = False
         self.exchange.download_blocked(False)
+        if self.reading == HEAD:
+            self.hold_reading(False)
         self._pump()
 
     # -- heads
@@ -164,6 +173,8 @@ class ClientConnection(Caller):
                     break
         finally:
             self._pumping = False
+        if self._finishing and self.reading == HEAD and not self.blocked:
+            self.transport.close()  # all that it asked is answered
 
     def _read_head(self) -> bool:
         """Begin the request whose head stands first; False when it is not whole yet."""
@@ -233,7 +244,7 @@ class ClientConnection(Caller):
             if part:
                 exchange.body.keep(part)
             key = key_hash(head.session) if head.session else NO_KEY
-            exchange.start(route, pin, key, head.framing, generates(head))
+            exchange.start(route, pin, key, head.framing, generates(head), exchange.began_ns)
         except GatewayError as exc:
             exchange.refuse(exc)
 
@@ -269,7 +280,7 @@ class ClientConnection(Caller):
         self.exchange.body.keep(body)
         if self.plane.held_bytes > self.plane.bodies_max_bytes:
             self._check_room()
-        self._route(table, body)
+        self._route(table, body, self.exchange.began_ns)
 
     def _hold(self, table: CompiledTable) -> None:
         """The model's name is in the body: it has to be here whole."""
@@ -289,7 +300,7 @@ class ClientConnection(Caller):
             body.keep(part)
         self._check_room()
         if self.reading == NOTHING:
-            self._route(self.plane.cell.read(), body.joined())
+            self._route(self.plane.cell.read(), body.joined(), self.plane.tick())
 
     def _check_room(self) -> None:
         """Raises: GatewayError when all bodies together are too much."""
@@ -297,7 +308,7 @@ class ClientConnection(Caller):
         if self.plane.held_bytes > most:
             raise GatewayError("bodies_full", f"more than {most} bytes of bodies are held", 1)
 
-    def _route(self, table: CompiledTable, body: bytes) -> None:
+    def _route(self, table: CompiledTable, body: bytes, now: int) -> None:
         """The whole request is here, and its body says for which model."""
         head = self.head
         document = read_document(body)
@@ -310,7 +321,7 @@ class ClientConnection(Caller):
             key = key_hash(prefix) if prefix else NO_KEY
         pin = head.version.decode("utf-8", "replace") if head.version else ""
         framing = b"content-length: %d" % len(body) if head.chunked else head.framing
-        self.exchange.start(route, pin, key, framing, True)
+        self.exchange.start(route, pin, key, framing, True, now)
 
     def _read_body(self, data: bytes) -> None:
         """More of a body."""
@@ -345,6 +356,7 @@ class ClientConnection(Caller):
 
     def answer(self, error: GatewayError) -> None:
         if self.transport.is_closing():
+            self.reading = OVER
             return
         keep = self._may_keep()
         request_id, date = self.exchange.client_id, self.plane.date
@@ -368,14 +380,15 @@ class ClientConnection(Caller):
             self._await_head()
             if self.read_held:
                 self.hold_reading(False)
-            if self.pending:
+            if self.pending or self._finishing:
                 self._pump()
-            if self._finishing and self.reading == HEAD and not self.blocked:
-                self.transport.close()
-        elif self.reading == NOTHING:
+        elif self.reading == NOTHING and not self.read_held and not self.pending:
             self.close()
         else:
+            whole = self.reading == NOTHING
             self.linger()
+            if whole:  # it may take its time to read: the answer, not the rest, is what counts
+                self.due_in(self.plane.timeouts.client_idle_s)
 
     # -- time
 

@@ -33,6 +33,7 @@ class HeldBody:
         if self.size:
             self._plane.held_bytes -= self.size
             self.size = 0
+        if self.parts:
             self.parts = []
 
     def restart(self) -> None:

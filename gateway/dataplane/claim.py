@@ -162,12 +162,12 @@ class Claim:
         Raises: GatewayError when the queue is full.
         """
         route, version = self.route, self.version
-        if not may_wait(route, self._plane.ledger.waiting_for(route.section)):
+        if not may_wait(route, self._plane.ledger.waiting_for(self.section)):
             raise self.no_room("and the queue is full")
         self._wait_key = (route.model, version.name)
         self._waits_since_ns = now
         self._plane.waitroom.enter(self._wait_key, self._waiter)
-        self._plane.ledger.wait_began(route.section)
+        self._plane.ledger.wait_began(self.section)
 
     def stop_waiting(self, now: int) -> None:
         key = self._wait_key

@@ -15,8 +15,10 @@ from gateway.dataplane.plane import Plane
 from gateway.errors import GatewayError
 from gateway.routing.compiled import CompiledTarget
 
-# Descriptors or memory that we lack: the instance has nothing to do with it.
-OUR_OWN_LIMITS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+# Descriptors, memory or local ports that we lack: the instance has nothing to do with it.
+OUR_OWN_LIMITS: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL}
+)
 
 
 async def dial(plane: Plane, target: CompiledTarget) -> InstanceConnection:

@@ -77,6 +77,7 @@ class InstanceConnection(Pooled):
         "_pending",
         "_plane",
         "_reusable",
+        "_stalled",
         "listener",
         "port",
         "slot",
@@ -99,6 +100,7 @@ class InstanceConnection(Pooled):
         self._left = 0
         self._content_bytes = 0
         self._asked_head = self._paused = False
+        self._stalled = False  # the instance does not read what was written
         self._reusable = True
 
     # -- what the relay does with it
@@ -120,6 +122,7 @@ class InstanceConnection(Pooled):
         if (
             self._reusable
             and request_complete
+            and not self._stalled
             and not self.transport.is_closing()
             and table is not None
             and self.slot in table.owners
@@ -172,7 +175,7 @@ class InstanceConnection(Pooled):
             self._read_body(listener, data)
 
     def _read_head(self, listener: Listener, data: bytes) -> None:
-        searched = 0
+        searched = at = 0  # where the head begins that is looked for
         if self._pending:
             searched = max(len(self._pending) - 3, 0)
             data = self._pending + data
@@ -180,20 +183,15 @@ class InstanceConnection(Pooled):
         head_max = self._plane.head_max_bytes
         while True:
             end = data.find(HEAD_END, searched)
-            if end < 0 or end > head_max:
-                if len(data) > head_max:
-                    listener.broken(f"a response head of more than {head_max} bytes")
-                elif data.count(b"\n") != data.count(b"\r\n"):
-                    listener.broken("a line of the response head ends without CR")
-                else:
-                    self._pending = data
+            if end < 0 or end - at > head_max:
+                self._incomplete(listener, data[at:], head_max)
                 return
             try:
-                self._head.read(data[:end])
+                self._head.read(data[at:end])
             except BadFraming as exc:
                 listener.broken(exc.message)
                 return
-            data = data[end + 4 :]
+            searched = at = end + 4
             status = self._head.status
             if status >= 200:
                 break
@@ -201,10 +199,17 @@ class InstanceConnection(Pooled):
                 listener.broken("a switch of protocols that nobody asked for")
                 return
             listener.interim(self._head)
-            searched = 0
-            if not data:
+            if at == len(data):
                 return
-        self._begin_body(listener, data)
+        self._begin_body(listener, data[at:])
+
+    def _incomplete(self, listener: Listener, data: bytes, head_max: int) -> None:
+        if len(data) > head_max:
+            listener.broken(f"a response head of more than {head_max} bytes")
+        elif data.count(b"\n") != data.count(b"\r\n"):
+            listener.broken("a line of the response head ends without CR")
+        else:
+            self._pending = data
 
     def _begin_body(self, listener: Listener, data: bytes) -> None:
         head = self._head
@@ -222,7 +227,8 @@ class InstanceConnection(Pooled):
         else:
             self._left = head.length
             self._read_body(listener, data)
-        if self._serves(listener):
+        # It may carry another request by now, of the same client: that one has no head yet.
+        if self._serves(listener) and self._framing != _HEAD:
             listener.goes_on()
 
     def _serves(self, listener: Listener) -> bool:
@@ -297,9 +303,11 @@ class InstanceConnection(Pooled):
             listener.lost()
 
     def pause_writing(self) -> None:
+        self._stalled = True
         if self.listener is not None:
             self.listener.upload_blocked(True)
 
     def resume_writing(self) -> None:
+        self._stalled = False
         if self.listener is not None:
             self.listener.upload_blocked(False)

@@ -16,7 +16,7 @@ from gateway.dataplane.answer import Answer
 from gateway.dataplane.body import HeldBody
 from gateway.dataplane.caller import Caller
 from gateway.dataplane.claim import Claim
-from gateway.dataplane.dial import dial
+from gateway.dataplane.dial import dial, unreachable
 from gateway.dataplane.instance import InstanceConnection, Listener
 from gateway.dataplane.plane import Plane
 from gateway.dataplane.stages import DIALLING, SETTLED, STREAMING, next_stage
@@ -111,17 +111,18 @@ class Exchange(Listener):
         plane.budget.requests += 1.0
 
     def start(
-        self, route: CompiledRoute, pin: str, key: int, framing: bytes, generates: bool
+        self, route: CompiledRoute, pin: str, key: int, framing: bytes, generates: bool, now: int
     ) -> None:
         """Send what is here of the request to an instance of the route, or let it wait.
 
+        `now`: how long a client took to send its body is not the instance's time.
         Raises: GatewayError, before anything has happened.
         """
         self._framing = framing
         self._generates = generates
         self.claim.aim(route, pin, key)
-        if not self._place(False, self.began_ns):
-            self.claim.wait(self.began_ns)
+        if not self._place(False, now):
+            self.claim.wait(now)
 
     def more(self, part: bytes) -> None:
         """Further bytes of a streamed body; `complete` is set before the last ones."""
@@ -184,6 +185,9 @@ class Exchange(Listener):
             return
         if self.stage == DIALLING and self.claim.lease == lease:
             self._dialling = None
+            if connection.transport.is_closing():  # nothing was sent: as if it had not been there
+                self.unreachable(unreachable(target, "it closed the connection at once"))
+                return
             self._plane.ledger.sending(lease, connection.port)
             if self.complete:
                 self._plane.ledger.waiting(lease)
@@ -206,6 +210,9 @@ class Exchange(Listener):
         self._connection = connection
         request, body, caller = self.request, self.body, self.caller
         connection.take(self, request.start.method == b"HEAD")
+        if caller.blocked:
+            connection.pause(True)
+        self.stalled_upload = False  # until this connection says so, which it may do in `send`
         way = caller.way(request, self.claim.target.address)
         body.send(request_head(request, self._framing, way, self._ids), connection.transport)
         self._sent = body.size
@@ -213,7 +220,7 @@ class Exchange(Listener):
             body.let_go()
         if not complete:
             caller.go_on()
-            caller.hold_upload(False)
+            caller.hold_upload(self.stalled_upload)
 
     def _all_sent(self) -> None:
         self._plane.ledger.waiting(self.claim.lease)
@@ -332,7 +339,7 @@ class Exchange(Listener):
         """An attempt is over without a whole response: try elsewhere, tell the client, or cut."""
         plane, claim = self._plane, self.claim
         harmless = claim.route.replayable or self.request.start.method in IDEMPOTENT
-        decision = decide(failure, self.stage == STREAMING, self.body.whole, harmless)
+        decision = decide(failure, self._begun(), self.body.whole, harmless)
         if outcome in BLAMES_INSTANCE:
             said = {"outcome": outcome.name.lower(), "why": error.message}
             log.warning("attempt failed", extra={**said, "request_id": f"{self.number:016x}"})
@@ -399,17 +406,23 @@ class Exchange(Listener):
 
     def client_broke(self, error: GatewayError) -> None:
         """The client's own bytes are wrong or late, in the middle of its body."""
-        begun = self.stage == STREAMING
+        if self.stage == SETTLED:
+            return
+        begun = self._begun()
         self._end(stages.CLIENT_LOST, Outcome.CLIENT_GONE)
         self.claim.finish(Outcome.REFUSED, error.refusal)  # by us: it counts as that
         self._say(error, begun)
 
     def cut(self, error: GatewayError) -> None:
         """By an operator, by a drain's deadline, or by our own end."""
-        begun = self.stage == STREAMING
+        begun = self._begun()
         self._end(stages.CUT, Outcome.CUT)
         self.claim.finish(Outcome.CUT, error.refusal)
         self._say(error, begun)
+
+    def _begun(self) -> bool:
+        """Whether the client has been given a part of the answer."""
+        return self.stage == STREAMING and not self.answer.out
 
     def _say(self, error: GatewayError, begun: bool) -> None:
         if begun:

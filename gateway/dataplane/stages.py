@@ -15,7 +15,7 @@ SENDING: Final = 3
 AWAITING: Final = 4  # the whole request is out
 STREAMING: Final = 5  # the response has begun
 
-STAGE_NAMES: Final = ("settled", "placed", "dialling", "sending", "awaiting", "streaming")
+STAGE_NAMES: Final = ("settled", "unplaced", "dialling", "sending", "awaiting", "streaming")
 
 # --- events ---
 BEGAN: Final = 0
@@ -28,9 +28,8 @@ REPLAYED: Final = 6
 REFUSED: Final = 7  # by us: an answer of our own ends it
 CLIENT_LOST: Final = 8
 INSTANCE_LOST: Final = 9
-DEADLINE: Final = 10
-CUT: Final = 11
-EVENTS: Final = 12
+CUT: Final = 10
+EVENTS: Final = 11
 
 IMPOSSIBLE: Final = -1
 
@@ -53,10 +52,9 @@ MOVES: Final[dict[tuple[int, int], int]] = {
     **{(stage, REFUSED): SETTLED for stage in (UNPLACED, *_PLACED)},
     **{(stage, CLIENT_LOST): SETTLED for stage in _LIVE},
     **{(stage, INSTANCE_LOST): SETTLED for stage in (*_PLACED, STREAMING)},
-    **{(stage, DEADLINE): SETTLED for stage in _LIVE},
     **{(stage, CUT): SETTLED for stage in _LIVE},
     # Late, and ignored.
-    **{(SETTLED, event): SETTLED for event in (CLIENT_LOST, INSTANCE_LOST, DEADLINE, CUT)},
+    **{(SETTLED, event): SETTLED for event in (CLIENT_LOST, INSTANCE_LOST, CUT)},
 }
 
 # The same by arithmetic: stage * EVENTS + event; a list costs half of a tuple-keyed dictionary.

@@ -8,6 +8,7 @@ Those are not looked at: a mistake inside of one (a bad escape, bytes that are n
 the instance, which refuses it. Nothing can hide in it: a text ends where any reader ends it.
 """
 
+import gc
 from typing import Any, Final
 
 import orjson
@@ -23,6 +24,8 @@ UNCUT_CHARS: Final = 256  # less than any cut text has left
 PREFIX_IDS: Final = 256  # token ids that fill the prefix, as each has a digit and a comma
 STEPS: Final = 16  # texts looked at before the first long one; enough for a picture in a message
 STEP_BYTES: Final = 2048  # cut away pay for one more: a look costs what orjson needs for half of it
+# Building these takes a third of a second: the longest that a worker may stand still for one body.
+CONTAINERS_MAX: Final = 1_000_000
 RUN_MAX: Final = 64  # backslashes in a row: nobody writes more, and counting them costs
 PAIR_BYTES: Final = 12  # \ud83d\ude00: the longest spelling of a character
 
@@ -36,15 +39,30 @@ def read_document(body: bytes) -> dict[str, Any]:
 
     Raises: GatewayError.
     """
-    short = shortened(body) if len(body) >= SHORTEN_FROM else body
-    if short is not body:
-        try:
-            document = orjson.loads(short)
-        except orjson.JSONDecodeError:
-            pass  # the whole body knows better where the mistake is
-        else:
-            if isinstance(document, dict) and not _may_be_cut(document.get("model")):
-                return document
+    if len(body) < SHORTEN_FROM:
+        return _object(body)
+    short = shortened(body)
+    if short.count(b"[") + short.count(b"{") > CONTAINERS_MAX:
+        text = f"more than {CONTAINERS_MAX} lists and objects are not searched: name it in x-model"
+        raise GatewayError("bad_request", text)
+    collects = gc.isenabled()
+    gc.disable()  # it would look at a growing document again and again, and it holds no cycle
+    try:
+        if short is not body:
+            try:
+                document = orjson.loads(short)
+            except orjson.JSONDecodeError:
+                pass  # the whole body knows better where the mistake is
+            else:
+                if isinstance(document, dict) and not _may_be_cut(document.get("model")):
+                    return document
+        return _object(body)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _object(body: bytes) -> dict[str, Any]:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as exc:
@@ -75,7 +93,10 @@ def prompt_prefix(document: dict[str, Any]) -> bytes:
         first = prompt[0]
         if isinstance(first, int):
             first = prompt[:PREFIX_IDS]
-    return orjson.dumps(first)[:PREFIX_BYTES]
+    try:
+        return orjson.dumps(first)[:PREFIX_BYTES]
+    except orjson.JSONEncodeError:  # nested deeper than it writes: nothing that a cache would hold
+        return b""
 
 
 def _may_be_cut(model: Any) -> bool:

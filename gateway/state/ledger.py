@@ -274,7 +274,8 @@ class Ledger(Loads):
         ]
 
     def in_flight(self, slot: int) -> int:
-        """Leases on the slot over all workers; a race can only overstate it.
+        """Leases on the slot over all workers; a race can only overstate it, but for a worker that
+        began after the last look around.
 
         Cost: an attribute, and two cells for each other worker that lives.
         """

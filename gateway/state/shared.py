@@ -177,7 +177,7 @@ class Segment:
         if self.cells[0] != MAGIC:
             raise ValueError(f"segment layout {self.cells[0]:#x}, this version reads {MAGIC:#x}")
         self.layout = Layout(*self.cells[1:5].tolist())
-        # Sums over rows are on the path of every request: what does not change is kept.
+        # Sums over rows are taken for every instance again and again: what does not change is kept.
         self._rows = self.layout.rows
         self._row_cells = self.layout.row_cells
         self._slots_at = self.slot_base(0, 0)

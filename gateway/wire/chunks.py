@@ -31,8 +31,6 @@ _DATA_END: Final = 2
 _TRAILERS: Final = 3
 _DONE: Final = 4
 
-LAST: Final = b"0\r\n\r\n"
-
 
 class ChunkReader:
     """Where a chunked body is, and where it ends.

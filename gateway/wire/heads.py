@@ -186,6 +186,7 @@ class RequestHead:
         self.keep_alive = stays(said, start.minor)
         if named:
             self.kept = without_named(kept, named)
+            self.traced = self.traced and b"traceparent" not in named
         if self.chunked and (self.length >= 0 or start.minor == 0):
             raise BadFraming("content-length or HTTP/1.0 together with transfer-encoding")
         if hosts > 1 or (hosts == 0 and start.minor == 1):

@@ -51,8 +51,11 @@ async def test_nothing_is_served_after_connection_close(rig: Rig) -> None:
     instance.take()
     instance.feed(ok())
     assert b"\r\nconnection: close\r\n" in client.out
-    assert client.closed == "closed"
+    assert client.eof_written  # a close now would reset what is still on its way to the client
     assert instance.out == b""
+    client.feed(get(b"/3"))
+    client.feed_eof()
+    assert (client.closed, instance.out) == ("closed", b"")
 
 
 async def test_empty_lines_before_and_after_requests_are_ignored(rig: Rig) -> None:

@@ -70,7 +70,7 @@ async def test_an_instance_that_is_not_there_is_a_502_that_names_it(rig: Rig, nu
     assert error.retry_after_s == 0
 
 
-OURS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+OURS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL)
 
 
 @pytest.mark.parametrize("number", OURS, ids=errno.errorcode.get)

@@ -8,7 +8,6 @@ from gateway.dataplane import stages
 from gateway.dataplane.stages import (
     CLIENT_LOST,
     CUT,
-    DEADLINE,
     EVENTS,
     INSTANCE_LOST,
     MOVES,
@@ -33,7 +32,7 @@ def test_an_event_moves_as_the_table_says_or_is_a_bug(stage: int, event: int) ->
 
 @pytest.mark.parametrize("stage", range(len(STAGE_NAMES)))
 def test_every_stage_can_lose_its_client_or_its_time(stage: int) -> None:
-    for event in (CLIENT_LOST, DEADLINE, CUT):
+    for event in (CLIENT_LOST, CUT):
         assert next_stage(stage, event) == SETTLED
 
 
