@@ -320,7 +320,8 @@ class ResponseHead:
         self.keep_alive = stays(said, minor)
         if named:
             self.kept = without_named(kept, named)
-        if self.chunked and (self.length >= 0 or minor == 0):
+        # A 1xx has no body and no framing, whatever it says (RFC 9112 6.3).
+        if self.chunked and self.status >= 200 and (self.length >= 0 or minor == 0):
             raise BadFraming("content-length or HTTP/1.0 together with transfer-encoding")
         if len(head) <= REPEATED_BYTES:
             self._read = head
