@@ -1,6 +1,6 @@
 """A connection to a client: reads requests, one at a time and in order, and hands them on.
 
-Floor 3, I/O.   Flow: [accept] -> parse -> match -> pick -> relay
+Floor 3, I/O.   Flow: [accept] -> parse -> asking -> match -> pick -> relay
 Between a request's last byte and its answer, further input is kept up to the size of a head, so
 that a client that leaves is noticed at once; beyond that, reading stops. After an answer that came
 before the whole request, input is read and dropped for a moment: closing at once would reset the
@@ -11,6 +11,7 @@ import logging
 import re
 from typing import Any, Final
 
+from gateway.dataplane.asking import Asking
 from gateway.dataplane.caller import (
     HEAD,
     HELD_BODY,
@@ -20,28 +21,13 @@ from gateway.dataplane.caller import (
     OVER,
     REST,
     STREAMED_BODY,
-    Caller,
 )
 from gateway.dataplane.dial import no_delay
 from gateway.dataplane.plane import Plane
-from gateway.dataplane.relay import Exchange
 from gateway.dataplane.stages import DIALLING, UNPLACED
 from gateway.errors import BadFraming, GatewayError
-from gateway.routing.compiled import AFFINITY, CompiledTable, key_hash, models_answer
-from gateway.routing.document import model_named, prompt_prefix, read_document
-from gateway.routing.match import (
-    BY_BODY,
-    LISTING,
-    generates,
-    listed,
-    locate,
-    route_named,
-    routed,
-)
-from gateway.routing.pick import NO_KEY
-from gateway.wire.bodies import BodyReader
-from gateway.wire.compose import CLOSE, GO_ON, KEEP, own_answer, refusal
-from gateway.wire.heads import RequestHead
+from gateway.routing.match import locate
+from gateway.wire.compose import refusal
 
 log = logging.getLogger(__name__)
 
@@ -51,31 +37,24 @@ HEAD_END: Final = b"\r\n\r\n"
 CR: Final = 13
 
 
-class ClientConnection(Caller):
+class ClientConnection(Asking):
     """One client. Owner: its transport and, while a request is under way, its exchange."""
 
     __slots__ = (
-        "_body",
         "_finishing",
         "_moved",
-        "_owes_go_on",
         "_pumping",
         "_quiet_since_ns",
         "_searched",
-        "exchange",
-        "head",
     )
 
     def __init__(self, plane: Plane) -> None:
         super().__init__(plane)
-        self.head = RequestHead(plane.request_memo, plane.request_starts)
-        self.exchange = Exchange(plane, self, self.head)
-        self._body = BodyReader()
         self._quiet_since_ns = 0
         self._moved = False  # body bytes have come since the last sweep
         self._finishing = False  # the client will send nothing more
         self._searched = 0  # bytes of `_pending` that hold no end of a head; 0: none has begun
-        self._pumping = self._owes_go_on = False
+        self._pumping = False
 
     # -- what the transport tells
 
@@ -103,7 +82,7 @@ class ClientConnection(Caller):
                     self._pump()
             elif reading in (HELD_BODY, STREAMED_BODY):
                 self._moved = True
-                self._read_body(data)
+                self.read_body(data)
                 self._pump()
             elif reading == NOTHING:
                 self.pending += data
@@ -195,7 +174,7 @@ class ClientConnection(Caller):
             self._bad_head(exc)
             return False
         self.deadline_ns = 0
-        self._begin(where, data, end + 4)
+        self.begin(where, data, end + 4)
         return True
 
     def _incomplete(self, data: bytes, head_max: int) -> None:
@@ -217,161 +196,18 @@ class ClientConnection(Caller):
         self.reading = REST
         self.exchange.refuse(error)
 
-    # -- requests
-
-    def _begin(self, where: int, data: bytes, at: int) -> None:
-        """A request's head is here; its body may be, in whole or in part, from `at` on."""
-        head, exchange = self.head, self.exchange
-        exchange.begin()
-        self._owes_go_on = head.expects
-        self.reading = STREAMED_BODY
-        try:
-            table = self.plane.cell.read()
-            length = len(data) - at
-            if where == BY_BODY and length == head.length and self._may_hold(table, length):
-                self._take_whole(table, data[at:])
-                return
-            self.pending = data[at:]
-            if where == BY_BODY:
-                self._hold(table)
-                return
-            self._body.begin(head, False, table.bounds.body_max_bytes)
-            if where == LISTING:
-                self._list_models(table)
-                return
-            route, pin = routed(head, table, where)
-            part = self._take(self.pending)
-            if part:
-                exchange.body.keep(part)
-            key = key_hash(head.session) if head.session else NO_KEY
-            exchange.start(route, pin, key, head.framing, generates(head), exchange.began_ns)
-        except GatewayError as exc:
-            exchange.refuse(exc)
-
-    def _take(self, data: bytes) -> bytes:
-        """What this input brings of the body; the rest waits.
-
-        Raises: GatewayError.
-        """
-        body = self._body
-        if body.done:
-            part = b""
-        else:
-            used = body.feed(data)
-            self.pending = data[used:]
-            part = body.part
-            if used:
-                self._owes_go_on = False
-        if body.done:
-            self.reading = NOTHING
-            self.exchange.complete = True
-        return part
-
-    def _may_hold(self, table: CompiledTable, length: int) -> bool:
-        """Whether a body that is here whole can be held without a further question."""
-        return 0 < length <= table.bounds.route_body_max_bytes and not self.head.encoded
-
-    def _take_whole(self, table: CompiledTable, body: bytes) -> None:
-        """The request came in one read, as most do."""
-        self.pending = b""
-        self.reading = NOTHING
-        self.exchange.complete = True
-        self._owes_go_on = False
-        self.exchange.body.keep(body)
-        if self.plane.held_bytes > self.plane.bodies_max_bytes:
-            self._check_room()
-        self._route(table, body, self.exchange.began_ns)
-
-    def _hold(self, table: CompiledTable) -> None:
-        """The model's name is in the body: it has to be here whole."""
-        if self.head.encoded:
-            text = "a compressed body cannot be searched for its model: name it in x-model"
-            raise GatewayError("encoded_body", text)
-        self.reading = HELD_BODY
-        self._body.begin(self.head, True, table.bounds.route_body_max_bytes)
-        self._hold_part(self.pending)
-        if self.reading == HELD_BODY:
-            self.go_on()
-
-    def _hold_part(self, data: bytes) -> None:
-        body = self.exchange.body
-        part = self._take(data)
-        if part:
-            body.keep(part)
-        self._check_room()
-        if self.reading == NOTHING:
-            self._route(self.plane.cell.read(), body.joined(), self.plane.tick())
-
-    def _check_room(self) -> None:
-        """Raises: GatewayError when all bodies together are too much."""
-        most = self.plane.bodies_max_bytes
-        if self.plane.held_bytes > most:
-            raise GatewayError("bodies_full", f"more than {most} bytes of bodies are held", 1)
-
-    def _route(self, table: CompiledTable, body: bytes, now: int) -> None:
-        """The whole request is here, and its body says for which model."""
-        head = self.head
-        document = read_document(body)
-        route = route_named(table, model_named(document))
-        key = NO_KEY
-        if head.session:
-            key = key_hash(head.session)
-        elif route.policy == AFFINITY:
-            prefix = prompt_prefix(document)
-            key = key_hash(prefix) if prefix else NO_KEY
-        pin = head.version.decode("utf-8", "replace") if head.version else ""
-        framing = b"content-length: %d" % len(body) if head.chunked else head.framing
-        self.exchange.start(route, pin, key, framing, True, now)
-
-    def _read_body(self, data: bytes) -> None:
-        """More of a body."""
-        try:
-            if self.reading == HELD_BODY:
-                self._hold_part(data)
-            else:
-                self.exchange.more(self._take(data))
-        except GatewayError as exc:
-            self.exchange.client_broke(exc)
-
-    def _list_models(self, table: CompiledTable) -> None:
-        self._take(self.pending)
-        model = listed(self.head)
-        body = models_answer(table, model)
-        if body is None:
-            raise GatewayError("unknown_model", f"no model named {model}", model=model)
-        self.exchange.served_here()
-        keep = self._may_keep()
-        bodyless = self.head.start.method == b"HEAD"
-        request_id, date = self.exchange.client_id, self.plane.date
-        said = self._connection_line(keep)
-        self.transport.write(own_answer(body, request_id, date, said, bodyless))
-        self.finished(keep)
-
     # -- what the exchange asks for
-
-    def go_on(self) -> None:
-        if self._owes_go_on:
-            self._owes_go_on = False
-            self.transport.write(GO_ON)
 
     def answer(self, error: GatewayError) -> None:
         if self.transport.is_closing():
             self.reading = OVER
             return
-        keep = self._may_keep()
+        keep = self.may_keep()
         request_id, date = self.exchange.client_id, self.plane.date
         bodyless = self.head.start.method == b"HEAD"
-        said = self._connection_line(keep)
+        said = self.connection_line(keep)
         self.transport.write(refusal(error, request_id, date, said, bodyless))
         self.finished(keep)
-
-    def _may_keep(self) -> bool:
-        return self.reading == NOTHING and self.head.keep_alive and not self.plane.closing
-
-    def _connection_line(self, keep: bool) -> bytes:
-        if not keep:
-            return CLOSE
-        return KEEP if self.head.start.minor == 0 else b""
 
     def finished(self, keep: bool) -> None:
         if self.transport.is_closing():
@@ -399,7 +235,7 @@ class ClientConnection(Caller):
         elif self.reading in (HELD_BODY, STREAMED_BODY):
             limit_s = self.plane.timeouts.client_body_idle_s
             stage = self.exchange.stage
-            ours = self.read_held or self._owes_go_on
+            ours = self.read_held or self.owes_go_on
             if self.reading == STREAMED_BODY:
                 ours = ours or stage in (UNPLACED, DIALLING)
             if self._moved or ours or not self._quiet_since_ns:
