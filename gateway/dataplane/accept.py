@@ -93,12 +93,13 @@ class ClientConnection(Asking):
 
     def _hold_surplus(self) -> None:
         """What cannot be used yet is kept up to the size of a head."""
-        if len(self.pending) > self.plane.head_max_bytes:
-            self.hold_reading(True)
+        if self.reading in (HEAD, NOTHING):
+            self.hold_reading(len(self.pending) > self.plane.head_max_bytes)
 
     def eof_received(self) -> bool:
         """A client that ends its side has left; with `half_close` "serve" it may still listen."""
-        if self.reading == NOTHING and self.plane.bounds.half_close == "serve":
+        asked = self.reading == NOTHING or (self.blocked and self.pending != b"")
+        if asked and self.plane.bounds.half_close == "serve":
             self._finishing = True
             return True
         self._leave()
@@ -125,9 +126,8 @@ class ClientConnection(Asking):
     def resume_writing(self) -> None:
         self.blocked = False
         self.exchange.download_blocked(False)
-        if self.reading == HEAD:
-            self.hold_reading(False)
         self._pump()
+        self._hold_surplus()
 
     # -- heads
 
@@ -214,10 +214,10 @@ class ClientConnection(Asking):
             return
         if keep:
             self._await_head()
-            if self.read_held:
-                self.hold_reading(False)
             if self.pending or self._finishing:
                 self._pump()
+            if self.read_held:
+                self._hold_surplus()
         elif self.reading == NOTHING and not self.read_held and not self.pending:
             self.close()
         else:
