@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.records import Policy
 from tests.gateway.dataplane.rig import Rig, code_of, get, ok, post, status_of
 from tests.gateway.plain import BOUNDS, TIMEOUTS, route, table, target, version
 
@@ -231,3 +232,25 @@ async def test_our_own_answer_keeps_to_connection_close_too(rig: Rig) -> None:
     client.feed(get(b"/v1/models", b"connection: close"))
     assert b"\r\nconnection: close\r\n" in client.out
     assert client.closed == "closed"
+
+
+async def test_a_trace_that_is_named_as_the_hop_s_is_begun_anew(rig: Rig) -> None:
+    """It does not go on, so without a new one the request would have none."""
+    theirs = b"traceparent: 00-%s-%s-01" % (b"a" * 32, b"b" * 16)
+    _, instance = await rig.asked(get(b"/x", theirs, b"connection: traceparent"))
+    traces = [line for line in instance.out.split(b"\r\n") if line.startswith(b"traceparent:")]
+    assert len(traces) == 1
+    assert traces != [theirs]
+
+
+@pytest.mark.parametrize("depth", [200, 300, 900])
+async def test_a_prompt_nested_too_deep_for_a_key_is_served_without_one(depth: int) -> None:
+    """What reads JSON goes deeper than what writes it: the client was cut, as if by a bug."""
+    policy = Policy.AFFINITY
+    rig = Rig(table(1, route(version(target(1, 1), target(2, 2)), policy=policy)))
+    body = b'{"model":"m","prompt":%s}' % (b"[" * depth + b"]" * depth)
+    client, instance = await rig.asked(post(body))
+    assert instance.out.endswith(body)
+    instance.feed(ok())
+    assert status_of(client.out) == 200
+    rig.close()

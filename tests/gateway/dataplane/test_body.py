@@ -172,3 +172,15 @@ async def test_the_next_request_begins_with_nothing_and_can_be_replayed(rig: Rig
     assert client.protocol.exchange.body.whole
     assert rig.plane.held_bytes == 0
     rig.busy(client).feed(ok())
+
+
+async def test_after_a_body_of_nothing_the_next_is_one_write_with_its_head(rig: Rig) -> None:
+    """The empty one stayed as a part, and what has two parts is not joined to its head."""
+    body = HeldBody(rig.plane)
+    assert body.joined() == b""
+    body.restart()
+    body.keep(b"body")
+    writes = Writes()
+    body.send([b"POST / HTTP/1.1", b"", b""], writes)
+    assert writes.made == [b"POST / HTTP/1.1\r\n\r\nbody"]
+    body.let_go()

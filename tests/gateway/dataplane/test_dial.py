@@ -13,8 +13,10 @@ from gateway.dataplane.dial import OUR_OWN_LIMITS, dial, no_delay, unreachable
 from gateway.dataplane.instance import InstanceConnection
 from gateway.dataplane.plane import Plane
 from gateway.errors import GatewayError
+from gateway.records import Outcome
 from gateway.routing.compiled import CompiledTarget
-from tests.gateway.dataplane.rig import FakeTransport, Rig
+from gateway.state.shared import ATTEMPTS
+from tests.gateway.dataplane.rig import FakeLoop, FakeTransport, Rig, get, ok, post, status_of
 from tests.gateway.dataplane.sockets import on_uvloop
 from tests.gateway.plain import route, table, target, version
 
@@ -162,3 +164,67 @@ def test_what_is_no_tcp_has_no_such_option(
 async def test_who_cannot_be_reached_in_time_is_named_too(rig: Rig) -> None:
     error = unreachable(target_at(rig, 1), "no answer in 2 s")
     assert error.message == "cannot connect to i1: no answer in 2 s"
+
+
+# --- an instance that accepts, and ends the connection before anything was sent ---
+
+
+class Ending(FakeLoop):
+    """What connects to port 1 has been ended by the other side before its dial returns."""
+
+    def __init__(self, end: str) -> None:
+        super().__init__()
+        self._end = end
+
+    async def create_connection(self, factory: Any, host: str, port: int) -> Any:
+        transport, protocol = await super().create_connection(factory, host, port)
+        if port == 1 and self._end == "closed":
+            protocol.eof_received()  # aborts; the loss is told a round later
+            self._loop.call_soon(lambda: self._loop.call_soon(transport.end))
+        elif port == 1:
+            transport.end(ConnectionResetError())
+        return transport, protocol
+
+
+def ending(end: str, *ports: int) -> Rig:
+    rig = Rig(table(1, route(version(*(target(port, port) for port in ports)))))
+    loop: Any = Ending(end)
+    rig.plane.loop = rig.loop = loop
+    return rig
+
+
+@pytest.mark.parametrize("end", ["closed", "reset"])
+@pytest.mark.parametrize("request_", [get(), post()], ids=["GET", "POST"])
+async def test_a_connection_that_ends_before_anything_was_sent_is_a_failed_dial(
+    request_: bytes, end: str
+) -> None:
+    """The request was written to it all the same, and its client waited for ever or was told of a
+    reset: nobody had read a byte, and another instance was free."""
+    rig = ending(end, 1, 2)
+    for number in range(1, 5):
+        client = rig.client()
+        client.feed(request_)
+        for _ in range(3):
+            await rig.dialled()
+        if not client.out:
+            rig.busy(client).feed(ok())
+        assert status_of(client.out) == 200
+        assert rig.outcomes() == {"served": number}
+    failed = rig.segment.slot_totals(1)[ATTEMPTS + Outcome.CONNECT_FAILED]
+    assert failed == len(rig.suspected) > 0
+    assert {suspected.slot for suspected in rig.suspected} == {1}
+    rig.check()
+    rig.close()
+
+
+@pytest.mark.parametrize("end", ["closed", "reset"])
+async def test_where_it_is_the_only_instance_the_client_is_told(end: str) -> None:
+    rig = ending(end, 1)
+    client = rig.client()
+    client.feed(post())
+    for _ in range(3):
+        await rig.dialled()
+    assert status_of(client.out) == 502
+    assert rig.outcomes() == {"connect_failed": 1}
+    rig.check()
+    rig.close()

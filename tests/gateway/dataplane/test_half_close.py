@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from tests.gateway.dataplane.rig import get, ok, post, status_of
+from tests.gateway.dataplane.rig import Rig, get, ok, post, status_of
 from tests.gateway.dataplane.sockets import on_uvloop, street
-from tests.gateway.plain import BOUNDS
+from tests.gateway.plain import BOUNDS, route, table, target, version
 
 SERVES: Final = replace(BOUNDS, half_close="serve")
 EVENTS: Final = (
@@ -88,3 +88,70 @@ async def test_an_end_before_a_whole_request_is_one_at_once(bounds: object, sent
             await instance.end()
         assert met.in_flight() == 0
         assert not met.waits_to_be_accepted()
+
+
+# --- pipelined, with answers of our own among them ---
+
+HERE: Final = get(b"/v1/models")
+
+
+def serving() -> Rig:
+    return Rig(table(1, route(version(target(1, 1))), bounds=SERVES))
+
+
+async def test_with_serve_answers_of_our_own_behind_an_instance_s_go_out_too() -> None:
+    """The first of them found the end of the client's side, and closed in front of the others."""
+    rig = serving()
+    client, instance = await rig.asked(get() + HERE * 3)
+    client.feed_eof()
+    instance.feed(ok())
+    assert client.out.count(b"HTTP/1.1 200 OK") == 4
+    assert client.closed == "closed"
+    assert rig.outcomes() == {"served": 1, "answered": 3}
+    rig.close()
+
+
+@pytest.mark.parametrize("behind", [0, 3])
+async def test_with_serve_a_client_that_reads_slowly_is_answered_and_then_closed(
+    behind: int,
+) -> None:
+    """With the last byte written to one that does not read, nothing closed it afterwards."""
+    rig = serving()
+    client, instance = await rig.asked(get() + HERE * behind)
+    client.feed_eof()
+    client.full = True
+    instance.feed(ok())
+    for _ in range(behind):
+        assert not client.is_closing()
+        client.full = True
+        client.protocol.resume_writing()
+    assert not client.is_closing()
+    client.protocol.resume_writing()
+    assert client.closed == "closed"
+    assert client.out.count(b"HTTP/1.1 200 OK") == 1 + behind
+    rig.close()
+
+
+async def test_with_serve_whole_requests_behind_an_answer_that_is_not_read_are_served() -> None:
+    """Between two requests, but the next ones are here already: it is no end before a request."""
+    rig = serving()
+    client = rig.client()
+    client.full = True
+    client.feed(HERE * 3)
+    client.feed_eof()
+    assert not client.is_closing()
+    client.protocol.resume_writing()
+    assert client.out.count(b"HTTP/1.1 200 OK") == 3
+    assert client.closed == "closed"
+    rig.close()
+
+
+async def test_with_serve_half_a_request_behind_the_last_answer_is_not_waited_for() -> None:
+    rig = serving()
+    client, instance = await rig.asked(get() + b"GET /half HT")
+    client.feed_eof()
+    instance.feed(ok())
+    assert client.out.count(b"HTTP/1.1 ") == 1
+    assert client.closed == "closed"
+    assert rig.outcomes() == {"served": 1}
+    rig.close()

@@ -7,8 +7,10 @@ from typing import Final
 import pytest
 
 from gateway.config import Timeouts
+from gateway.dataplane.sweep import sweep
 from gateway.records import RouteTable
-from tests.gateway.dataplane.rig import FakeTransport, Rig, get, ok, post, status_of
+from gateway.state.shared import FIRST_BYTE_SUM_US, LATENCY_SUM_US
+from tests.gateway.dataplane.rig import FakeTransport, Rig, code_of, get, ok, post, status_of
 from tests.gateway.plain import TIMEOUTS, route, table, target, version
 
 EVENTS_HEAD: Final = (
@@ -185,3 +187,114 @@ async def test_a_line_of_a_response_that_ends_without_cr_is_a_502_at_once(
     instance.feed(sent)
     assert status_of(client.out) == 502
     assert rig.outcomes() == {"instance_error": 1}
+
+
+# --- how long a client takes to send is not its instance's time ---
+
+CHUNKED_POST: Final = (
+    b"POST /v1/completions HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n"
+    b'd\r\n{"model":"m"}\r\n0\r\n\r\n'
+)
+
+
+def sent_slowly(rig: Rig, request: bytes, took_s: float) -> FakeTransport:
+    """A client whose last byte comes so much later than the others."""
+    client = rig.client()
+    client.feed(request[:-1])
+    rig.later(took_s)
+    client.feed(request[-1:])
+    return client
+
+
+@pytest.mark.parametrize("request_", [post(), CHUNKED_POST], ids=["counted", "chunked"])
+async def test_the_clock_of_an_instance_begins_when_it_is_given_the_request(
+    rig: Rig, request_: bytes
+) -> None:
+    """The model is in the body, so there is no instance before all of it has come."""
+    client = sent_slowly(rig, request_, 9)
+    await rig.dialled()
+    rig.now += 250_000_000
+    rig.busy(client).feed(ok())
+    totals = rig.segment.slot_totals(1)
+    assert totals[LATENCY_SUM_US] == totals[FIRST_BYTE_SUM_US] == 250_000
+
+
+async def test_the_time_to_connect_begins_with_the_dial(rig: Rig) -> None:
+    """A slow upload made a dial of a moment look like one of seconds: a healthy instance was
+    suspected."""
+    rig.loop.stuck = {1}
+    client = sent_slowly(rig, post(), 9)
+    await rig.dialled()
+    rig.now += 1_000_000_000  # of two seconds
+    sweep(rig.plane, rig.now)
+    assert (client.out, rig.suspected) == (b"", [])
+    rig.now += 1_000_000_000
+    sweep(rig.plane, rig.now)
+    assert code_of(client.out) == "connect_failed"
+
+
+async def test_the_time_in_the_queue_begins_with_the_place_in_it() -> None:
+    rig = Rig(table(1, route(version(target(1, 1, limit=1)), queue_timeout_s=5)))
+    _, instance = await rig.asked(get())
+    client = sent_slowly(rig, post(), 9)
+    rig.now += 4_000_000_000
+    sweep(rig.plane, rig.now)
+    assert rig.plane.waitroom.size == 1
+    rig.now += 1_000_000_000
+    sweep(rig.plane, rig.now)
+    assert code_of(client.out) == "saturated"
+    instance.feed(ok())
+    rig.check()
+    rig.close()
+
+
+async def test_the_time_for_the_first_byte_begins_with_the_instance() -> None:
+    rig = Rig(served(first_byte_s=5))
+    client = sent_slowly(rig, post(), 9)
+    await rig.dialled()
+    rig.now += 4_000_000_000
+    sweep(rig.plane, rig.now)
+    assert client.out == b""
+    rig.now += 1_000_000_000
+    sweep(rig.plane, rig.now)
+    assert code_of(client.out) == "instance_timed_out"
+    rig.close()
+
+
+async def test_the_time_for_the_whole_begins_with_the_head() -> None:
+    """That limit is the client's: it asked so long ago, whoever was slow."""
+    rig = Rig(served(total_s=10))
+    client = sent_slowly(rig, post(), 9)
+    await rig.dialled()
+    rig.later(1)
+    assert code_of(client.out) == "instance_timed_out"
+    rig.close()
+
+
+# --- a connection that is ending ---
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /half HT",
+        b"POST /v1/completions HTTP/1.1\r\nhost: g\r\ncontent-length: 9\r\n\r\nhalf",
+        b"POST /u HTTP/1.1\r\nhost: g\r\ncontent-length: 9\r\n\r\nhalf",
+        CHUNKED_POST[:-9],
+    ],
+    ids=["a head", "a held body", "a streamed body", "a chunked body"],
+)
+async def test_a_request_that_is_late_on_an_ending_connection_counts_once(
+    rig: Rig, sent: bytes
+) -> None:
+    """Each sweep until the connection was lost found it late again, and counted it again."""
+    client = rig.client()
+    client.feed(sent)
+    await rig.dialled()
+    client.abort()  # its end is not told yet
+    rig.later(200)
+    assert sum(rig.outcomes().values()) == 1
+    assert client.out == b""
+    client.end()
+    rig.later(200)
+    assert sum(rig.outcomes().values()) == 1

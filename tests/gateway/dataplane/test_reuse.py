@@ -299,3 +299,19 @@ async def test_an_expectation_that_an_instance_does_not_meet_is_answered_not_wai
         assert status_of(final) == 401
         assert final.endswith(b"\r\n\r\nno")
         assert met.in_flight() == 0
+
+
+@on_uvloop
+async def test_an_interim_response_with_both_framings_costs_nothing() -> None:
+    """It has no body, so there is nothing to be in two minds about: it passes without them."""
+    async with street() as met:
+        client, instance = await met.asked(get(b"/1"))
+        both = b"content-length: 5\r\ntransfer-encoding: chunked\r\n"
+        instance.send(b"HTTP/1.1 103 Hints\r\nlink: x\r\n" + both + b"\r\n" + ok(b"one"))
+        assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 103 Hints\r\nlink: x\r\n\r\n"
+        assert (await client.answer()).endswith(b"\r\n\r\none")
+        client.send(get(b"/2"))
+        assert (await instance.until(b"\r\n\r\n")).startswith(b"GET /2 ")
+        instance.send(ok(b"two"))
+        assert (await client.answer()).endswith(b"\r\n\r\ntwo")
+        assert met.rig.outcomes() == {"served": 2}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.gateway.dataplane.rig import Rig, get, ok, post
+from tests.gateway.dataplane.rig import Rig, code_of, get, ok, post, status_of
 from tests.gateway.dataplane.sockets import on_uvloop, street
 from tests.gateway.plain import route, table, target, version
 from tests.gateway.wire.crooked import CUTS, cut
@@ -111,3 +111,39 @@ async def test_a_body_that_ends_with_its_connection_ends_in_order_with_it() -> N
         instance.leave()
         assert (await client.rest()).endswith(b"\r\n\r\nall of it")
         assert met.rig.outcomes() == {"served": 1}
+
+
+@pytest.mark.parametrize("minor", [b"0", b"1"])
+@pytest.mark.parametrize("broken", [b"zz\r\n", b"9\r\ndata: 1\n\nXX", b"1\nx\n"])
+async def test_an_answer_broken_in_the_read_of_its_head_is_a_502(
+    broken: bytes, minor: bytes
+) -> None:
+    """Nothing of it has been sent, so the client need not be cut: it can be told."""
+    rig = Rig(table(1, route(version(target(1, 1)))))
+    client, instance = await rig.asked(
+        b"GET /x HTTP/1.%s\r\nhost: g\r\nconnection: keep-alive\r\n\r\n" % minor
+    )
+    instance.feed(EVENTS_HEAD + broken)
+    assert instance.closed == "aborted"
+    assert (status_of(client.out), code_of(client.out)) == (502, "instance_bad_framing")
+    assert client.out.count(b"HTTP/1.1 ") == 1
+    assert rig.outcomes() == {"instance_error": 1}
+    assert not client.closed
+    client.take()
+    client.feed(get())
+    await rig.dialled()
+    rig.busy(client).feed(ok(b"next"))
+    assert client.out.endswith(b"\r\n\r\nnext")
+    rig.check()
+    rig.close()
+
+
+async def test_an_answer_broken_behind_its_head_is_cut() -> None:
+    rig = Rig(table(1, route(version(target(1, 1)))))
+    client, instance = await rig.asked(get())
+    instance.feed(EVENTS_HEAD)
+    instance.feed(b"zz\r\n")
+    assert client.closed
+    assert client.out.count(b"HTTP/1.1 ") == 1
+    assert not whole(client.out, get())
+    rig.close()

@@ -1,8 +1,10 @@
 """Long bodies are read as orjson reads them, without being built."""
 
+import gc
 import json
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import orjson
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import GatewayError
 from gateway.routing.document import (
+    CONTAINERS_MAX,
     LONG,
     SHORTEN_FROM,
     STEPS,
@@ -278,3 +281,82 @@ def test_requests_that_share_a_system_prompt_share_a_prefix() -> None:
 
 def test_prompts_of_token_ids_differ_by_more_than_their_first_id() -> None:
     assert prompt_prefix({"prompt": [1, 15, 16]}) != prompt_prefix({"prompt": [1, 15, 17]})
+
+
+@pytest.mark.parametrize("depth", [1, 200, 300, 900])
+@pytest.mark.parametrize("field", ["prompt", "messages", "input"])
+def test_what_is_nested_too_deep_to_be_written_has_no_prefix(field: str, depth: int) -> None:
+    """orjson reads 1024 deep, and writes 255."""
+    document = read_document(b'{"%s":%s}' % (field.encode(), b"[" * depth + b"1" + b"]" * depth))
+    written = b"[" * (depth - 1) + b"1" + b"]" * (depth - 1)  # of its first
+    if depth == 1:
+        written = b"[1]"
+    assert prompt_prefix(document) == (written if depth < 255 else b"")
+
+
+# --- bodies of many small things ---
+
+
+@contextmanager
+def collections() -> Iterator[list[str]]:
+    """The phases of collections that begin in the block."""
+    seen: list[str] = []
+
+    def look(phase: str, _: object) -> None:
+        seen.append(phase)
+
+    gc.callbacks.append(look)
+    try:
+        yield seen
+    finally:
+        gc.callbacks.remove(look)
+
+
+def containers(count: int, one: bytes = b"[]") -> bytes:
+    return b'{"model":"m","a":[%s]}' % b",".join([one] * count)
+
+
+@pytest.mark.parametrize("one", [b"[]", b"{}"], ids=["lists", "objects"])
+def test_a_body_of_too_many_containers_is_refused_and_told_what_to_do(one: bytes) -> None:
+    """Building them takes the time of all requests of the worker: 15 MiB of [] stopped it for
+    seconds."""
+    with pytest.raises(GatewayError) as caught:
+        read_document(containers(CONTAINERS_MAX, one))  # and the two around them
+    assert caught.value.refusal.code == "bad_request"
+    assert "x-model" in caught.value.message
+
+
+def test_brackets_inside_of_a_long_text_are_no_containers() -> None:
+    text = "[{" * CONTAINERS_MAX
+    document = read_document(orjson.dumps({"prompt": text, "model": "m"}))
+    assert model_named(document) == "m"
+
+
+def test_nothing_is_collected_while_a_body_of_many_containers_is_read() -> None:
+    """A document holds no cycle, and it would be looked at again and again while it grows."""
+    body = containers(20_000)  # a collection is due after every 700
+    assert len(body) > SHORTEN_FROM
+    with collections() as seen:
+        orjson.loads(body)
+    assert seen  # it would be
+    with collections() as seen:
+        document = read_document(body)
+        during = len(seen)
+    assert during <= 2  # one, which begins and ends when they are let again
+    assert len(document["a"]) == 20_000
+
+
+@pytest.mark.parametrize("collects", [True, False])
+@pytest.mark.parametrize(
+    "body",
+    [containers(20_000), b"[" * SHORTEN_FROM, containers(CONTAINERS_MAX)],
+    ids=["read", "no JSON", "too many"],
+)
+def test_whether_garbage_is_collected_is_afterwards_as_before(body: bytes, collects: bool) -> None:
+    gc.enable() if collects else gc.disable()
+    try:
+        with suppress(GatewayError):
+            read_document(body)
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable()

@@ -304,3 +304,20 @@ def told(reader: RequestHead | ResponseHead, head: bytes) -> object:
         start = reader.start
         facts["start"] = (start.method, start.target, start.path, start.minor, start.onward)
     return facts
+
+
+@pytest.mark.parametrize("named", [b"traceparent", b"close, TraceParent", b"x-a,traceparent"])
+def test_a_trace_that_ends_with_its_hop_is_none(named: bytes) -> None:
+    """What Connection names goes no further (RFC 9110 7.6.1): then we begin the trace."""
+    head = read(b"GET / HTTP/1.1\r\nhost: g\r\ntraceparent: t\r\nconnection: " + named)
+    assert not head.traced
+    assert head.kept == []
+
+
+@pytest.mark.parametrize("status", [b"100 Continue", b"103 Hints"])
+def test_an_interim_response_has_no_framing_to_contradict_itself(status: bytes) -> None:
+    """Nothing follows its head, whatever it says (RFC 9112 6.3)."""
+    framings = b"\r\nlink: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked"
+    assert read_response(b"HTTP/1.1 " + status + framings).kept == [b"link: x"]
+    with pytest.raises(GatewayError):
+        read_response(b"HTTP/1.1 200 OK" + framings)
