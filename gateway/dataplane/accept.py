@@ -92,9 +92,11 @@ class ClientConnection(Asking):
             self.transport.abort()
 
     def _hold_surplus(self) -> None:
-        """What cannot be used yet is kept up to the size of a head."""
+        """What cannot be used yet is kept up to the size of a head; a body has its own bounds."""
         if self.reading in (HEAD, NOTHING):
             self.hold_reading(len(self.pending) > self.plane.head_max_bytes)
+        elif self.reading == HELD_BODY:
+            self.hold_reading(False)
 
     def eof_received(self) -> bool:
         """A client that ends its side has left; with `half_close` "serve" it may still listen."""

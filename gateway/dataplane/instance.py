@@ -131,7 +131,7 @@ class InstanceConnection(Pooled):
         ):
             self.used = True
             return
-        if request_complete:
+        if request_complete and not self._stalled:
             self.transport.close()
         else:
             self.transport.abort()

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.records import Stage
 from gateway.state.shared import FIRST_BYTE, FIRST_BYTE_SUM_US, HISTOGRAM_CELLS, LATENCY_SUM_US
-from tests.gateway.dataplane.rig import NS, FakeTransport, Rig, get, ok
+from tests.gateway.dataplane.rig import NS, FakeTransport, Rig, get, ok, post
 from tests.gateway.plain import BOUNDS, route, table, target, version
 
 UPLOAD: Final = b"POST /b HTTP/1.1\r\nhost: g\r\ncontent-length: 9\r\n\r\n"
@@ -160,3 +160,32 @@ async def test_what_is_short_of_a_request_does_not_hold_a_client(
     client.protocol.resume_writing()
     assert client.reading
     assert rig.outcomes() == {"answered": 1}
+
+
+@pytest.mark.parametrize("first", ["at an instance", "not read"])
+@pytest.mark.parametrize("path", [b"/v1/completions", b"/upload"])
+async def test_a_body_whose_beginning_was_held_is_read_to_its_end(
+    rig: Rig, path: bytes, first: str
+) -> None:
+    """More than a head of it came before its turn. Nothing else lets its client go on: its model
+    is in the part that is not read yet, and no deadline runs while we are the ones who hold."""
+    body = b'{"model":"m","prompt":"%s"}' % (b"x" * 3 * HEAD_MAX)
+    sent = post(body, path=path)
+    client = rig.client()
+    client.full = first == "not read"
+    client.feed(HERE if client.full else get())
+    await rig.dialled()
+    client.feed(sent[: 2 * HEAD_MAX])
+    assert not client.reading
+    if first == "not read":
+        client.protocol.resume_writing()
+    else:
+        rig.busy(client).feed(ok())
+    await rig.dialled()
+    assert client.reading
+    client.feed(sent[2 * HEAD_MAX :])
+    await rig.dialled()
+    instance = rig.busy(client)
+    assert instance.out.endswith(b"\r\n\r\n" + body)
+    instance.feed(ok())
+    assert client.out.count(b"HTTP/1.1 200 OK") == 2

@@ -112,6 +112,15 @@ async def test_a_connection_that_is_not_read_is_not_used_again(rig: Rig) -> None
     assert rig.busy(client) is not instance
 
 
+async def test_a_connection_that_is_not_read_is_not_waited_for_either(rig: Rig) -> None:
+    """A mere close first writes all that is left: to one that never reads it, for ever."""
+    client, instance = await rig.asked(post())
+    instance.protocol.pause_writing()
+    instance.feed(ok(b"", status=b"429 Slow"))
+    assert status_of(client.out) == 429
+    assert instance.closed == "aborted"
+
+
 async def test_a_connection_that_was_read_in_the_end_is_used_again(rig: Rig) -> None:
     client, instance = await rig.asked(post())
     instance.protocol.pause_writing()
