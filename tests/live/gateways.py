@@ -98,6 +98,12 @@ class Gateway:
             begins = f"{instance} READY"
             await self.says(lambda text, begins=begins: text.startswith(begins), after)  # type: ignore[misc]
 
+    async def routes(self, model: str, weights: dict[str, float]) -> None:
+        """Returns when every worker serves all that is in force now. `weights` are those that the
+        model has: what is ready is routable only with the next table, some moments later."""
+        status, said = await self.change("PUT", f"/models/{model}/weights?wait=1", weights)
+        assert status == 200, said
+
     async def read(self, path: str) -> Any:
         async with self.http.get(f"{self.admin}/admin/v1{path}") as response:
             assert response.status == 200, await response.text()

@@ -224,6 +224,7 @@ async def test_a_config_that_asks_for_too_much_memory_starts_what_fits(tmp_path:
     async with running(tmp_path, text) as gateway:
         await gateway.ready("m-1-0")
         await gateway.says(lambda text: text.startswith("m-1-1 waits for"))
+        await gateway.routes("m", {"1": 100})
         assert (await ask(gateway, "m")).instance == "m-1-0"
         waits = await gateway.read("/instances/m-1-1")
         assert "memory" in waits["reason"], waits["reason"]
