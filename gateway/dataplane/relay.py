@@ -76,6 +76,7 @@ class Exchange(Placing):
         ledger, lease = self.plane.ledger, self.claim.lease
         ledger.streaming(lease, self.first_ns)
         ledger.account(lease)
+        self.request.let_go()  # nothing is sent again once the answer has begun
         self.first_ns = 0
 
     def ended(self, content_bytes: int, owes_end: bool) -> None:

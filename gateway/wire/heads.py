@@ -140,6 +140,13 @@ class RequestHead:
         self._clear()
         self.keep_alive = False
 
+    def let_go(self) -> None:
+        """Hold no lines any more: they were sent on, and a long stream should cost little."""
+        self._read = b""
+        self._lines = []
+        self._meanings = []
+        self.kept = []
+
     def read(self, head: bytes) -> None:
         """Fill this from a head, without the empty line that ended it.
 

@@ -64,6 +64,10 @@ def test_a_refused_or_empty_head_is_never_taken_for_the_one_before() -> None:
     head.read(b"GET / HTTP/1.1\r\nHost: a\r\nX: 1")
     head.read(b"GET / HTTP/1.1\r\nHost: a\r\nX: 1")
     assert (head.host, head.kept) == (b"a", [b"X: 1"])
+    head.let_go()
+    assert head.kept == []
+    head.read(b"GET / HTTP/1.1\r\nHost: a\r\nX: 1")
+    assert (head.host, head.kept) == (b"a", [b"X: 1"])
     head.forget()
     head.read(b"GET / HTTP/1.1\r\nHost: a\r\nX: 1")
     assert (head.host, head.kept, head.keep_alive) == (b"a", [b"X: 1"], True)
