@@ -23,11 +23,10 @@ LF: Final = 10
 class EventScanner:
     """What one event stream has shown so far."""
 
-    __slots__ = ("_after_return", "_carry", "answered", "failed")
+    __slots__ = ("_carry", "answered", "failed")
 
     def __init__(self) -> None:
         self._carry = b""
-        self._after_return = False  # the last byte was CR: an LF that follows belongs to it
         self.answered = False  # a data event other than [DONE] has passed
         self.failed = False
 
@@ -39,7 +38,6 @@ class EventScanner:
         if (
             self.answered
             and not self._carry
-            and not self._after_return
             and received[after - 1] == LF
             and received.find(b"error", at, after) < 0  # in every line that ERROR matches
         ):
@@ -48,11 +46,7 @@ class EventScanner:
 
     def feed(self, content: bytes) -> None:
         """Look at content as the stream carries it, without transfer coding."""
-        if self._after_return and content[:1] == b"\n":
-            content = content[1:]
-        if not content:
-            return
-        self._after_return = content[-1:] == b"\r"
+        # An LF cut off from its CR makes an empty line, which says nothing.
         lines = LINE_END.split(content) if b"\r" in content else content.split(b"\n")
         lines[0] = self._carry + lines[0]
         for i in range(len(lines) - 1):
