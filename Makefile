@@ -13,8 +13,7 @@ BENCH := var/bench
 # Runs a command on the compiled data plane, which it compiles when it is new.
 COMPILED := $(BIN)/python .ci/compiled.py
 PLANE := $(addprefix tests/gateway/,test_native.py wire routing state dataplane)
-# MindSpore has wheels up to Python 3.12.
-PYTHON ?= $(shell for p in python3.12 python3.11 python3; do $$p -c 'import sys; raise SystemExit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && { echo $$p; break; }; done)
+PYTHON ?= $(shell .ci/find-python)
 
 .PHONY: help run test test-fast test-compiled lint format docs proto models lock wheels bench bench-quick http-cases clean
 
