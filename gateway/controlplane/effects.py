@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway.config import Settings
-from gateway.controlplane.channels import Channels, Unreachable, calling, reading
+from gateway.controlplane.channels import Channels, Garbled, Unreachable, calling, reading
 from gateway.controlplane.folds import Folds
 from gateway.controlplane.journal import Journal
 from gateway.controlplane.link import WorkerLinks
@@ -65,7 +65,7 @@ from gateway.state.settle import settle_row
 from gateway.state.shared import Segment
 from gateway.store.base import Store, StoreFailed
 from gateway.telemetry.tally import Tally
-from sluicegate.v1.lifecycle_pb2 import DrainRequest, InstanceStatus, ResumeRequest, StopRequest
+from sluicegate.v1.lifecycle_pb2 import DrainRequest, ResumeRequest, StopRequest
 
 CALL_S: Final = 3.0  # Drain, Resume, Stop answer at once; a busy loop may take a second
 
@@ -176,37 +176,31 @@ class Effects:
 
     async def _call_drain(self, command: CallDrain) -> Event:
         request = DrainRequest(grace_s=command.grace_s, reason=command.reason)
-        try:
-            with calling("drain"):
-                stub = self._at.channels.stub(command.grpc)
-                reply = await stub.Drain(request, timeout=CALL_S)
-        except Unreachable as exc:
-            return CallFailed(command.name, "Drain", exc.reason, self._now())
-        return self._observed(command.name, command.grpc, reply.status)
+        return await self._call(command, "Drain", request)
 
     async def _call_resume(self, command: CallResume) -> Event:
-        try:
-            with calling("resume"):
-                stub = self._at.channels.stub(command.grpc)
-                reply = await stub.Resume(ResumeRequest(), timeout=CALL_S)
-        except Unreachable as exc:
-            return CallFailed(command.name, "Resume", exc.reason, self._now())
-        return self._observed(command.name, command.grpc, reply.status)
+        return await self._call(command, "Resume", ResumeRequest())
 
     async def _call_stop(self, command: CallStop) -> Event:
         request = StopRequest(grace_s=command.grace_s, force=command.force)
-        try:
-            with calling("stop"):
-                stub = self._at.channels.stub(command.grpc)
-                reply = await stub.Stop(request, timeout=CALL_S)
-        except Unreachable as exc:
-            return CallFailed(command.name, "Stop", exc.reason, self._now())
-        return self._observed(command.name, command.grpc, reply.status)
+        return await self._call(command, "Stop", request)
 
-    def _observed(self, name: str, address: str, message: InstanceStatus) -> Event:
-        received, held = self._at.folds.sample(name)
-        status = reading(message)
-        return Observed(name, Source.REPLY, address, "", status, received, held, self._now())
+    async def _call(
+        self, command: CallDrain | CallResume | CallStop, call: str, request: object
+    ) -> Event:
+        """What the instance answers. Whether it heeds what it was told, its next polls say."""
+        try:
+            with calling(call):
+                method = getattr(self._at.channels.stub(command.grpc), call)
+                reply = await method(request, timeout=CALL_S)
+            status = reading(reply.status)
+        except Unreachable as exc:
+            return CallFailed(command.name, call, exc.reason, self._now())
+        except Garbled as exc:
+            return CallFailed(command.name, call, str(exc), self._now())
+        received, held = self._at.folds.sample(command.name)
+        now = self._now()
+        return Observed(command.name, Source.REPLY, command.grpc, "", status, received, held, now)
 
     # -- store and files
 

@@ -7,6 +7,7 @@ held and counted there, or free and counted here, and clears it before it is giv
 
 from collections.abc import Callable
 
+from gateway.fleet.reading import Document, Reading
 from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.state.settle import clear_slot
@@ -27,11 +28,17 @@ class Folds:
         self._folding: set[int] = set()
         self.retained: dict[tuple[str, str], list[int]] = {}
 
-    def restore(self, documents: Documents) -> None:
-        """Bases that belong to this segment; a new one counts from 0, as its metrics do."""
-        for document in documents.get("retained", {}).values():
-            if document["segment"] == self._number:
-                self.retained[document["model"], document["version"]] = document["cells"]
+    def restore(self, documents: Documents) -> tuple[str, ...]:
+        """Take over bases that belong to this segment; a new one counts from 0, as its metrics do.
+
+        A sentence for each that cannot be read: it is left out, and that version counts from 0.
+        """
+        reading = Reading(documents)
+        found = reading.each("retained", lambda _, document: _base(document))
+        for number, key, cells in found.values():
+            if number == self._number:
+                self.retained[key] = cells
+        return tuple(reading.unread)
 
     def clear_free(self, held: frozenset[int]) -> None:
         """Slots that nobody holds count nothing: one may have been folded just before a crash."""
@@ -70,3 +77,14 @@ class Folds:
         starts = (self._segment.slot_base(row, seen.slot) for row in rows)
         received = sum(self._segment.cells[at + RECEIVED_BYTES] for at in starts)
         return received, self._segment.in_flight(seen.slot)
+
+
+def _base(document: Document) -> tuple[int, tuple[str, str], list[int]]:
+    """Segment, (model, version), and cells.
+
+    Raises: ValueError and its like when that is not what it says.
+    """
+    cells = [int(cell) for cell in document["cells"]]
+    if len(cells) != SLOT_CELLS:
+        raise ValueError(f"{len(cells)} cells, not {SLOT_CELLS}")
+    return int(document["segment"]), (str(document["model"]), str(document["version"])), cells

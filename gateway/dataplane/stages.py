@@ -15,7 +15,8 @@ SENDING: Final = 3
 AWAITING: Final = 4  # the whole request is out
 STREAMING: Final = 5  # the response has begun
 
-STAGE_NAMES: Final = ("settled", "unplaced", "dialling", "sending", "awaiting", "streaming")
+# What people read; a stage that holds a lease is called as the lease calls it.
+STAGE_NAMES: Final = ("settled", "unplaced", "connecting", "sending", "waiting", "streaming")
 
 # --- events ---
 BEGAN: Final = 0

@@ -107,7 +107,7 @@ def _take(turn: Turn, event: Event) -> None:
             turn.change(book=release(turn.fleet.book, slot))
             turn.keep(Remove("slots", str(slot)))
         case CallFailed(name, call, reason):
-            turn.record("instance", name, f"{call} did not reach {name}: {reason}", warn=True)
+            turn.record("instance", name, f"{call} of {name} failed: {reason}", warn=True)
         case WorkerLinked() | WorkerUnlinked() | WorkerAcked() | RowSettled() | BeatsWentStale():
             _take_from_workers(turn, event)
         case SlotSent():

@@ -6,13 +6,13 @@ kept as wall time with the remaining seconds beside: the smaller counts, and nev
 grace, so neither a long pause nor a clock step stretches a drain.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from gateway.config import NAME, Settings, is_address
 from gateway.fleet.drain import ENDED, Drain, Phase
+from gateway.fleet.reading import Document, Reading
 from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.slots import NO_SLOT, Holder, SlotBook, leave
 from gateway.fleet.snapshot import FleetSnapshot
@@ -24,9 +24,6 @@ from gateway.store.base import Documents, Put
 GENERATIONS: Final = 1000  # reserved at once: one write for many tables
 CREATED: Final = "created:"  # keys of kind `counters`, with the model's name behind
 OF_INSTANCE: Final = "instance:"  # keys of kind `weights`; no model's name has a colon
-
-Document = dict[str, Any]
-T = TypeVar("T")
 
 
 # --- records to documents ------------------------------------------------------------------------
@@ -117,7 +114,7 @@ def restore(
     The first table waits for every instance that may stand in the last one.
     A document that cannot be read is left out and named: it must not keep the gateway down.
     """
-    reading = _Reading(documents)
+    reading = Reading(documents)
     counters = reading.each("counters", lambda _, document: int(document["value"]))
     ceiling = counters.get("generation", 0)
     instances = _statics(settings) | _kept(settings, reading, now)
@@ -170,28 +167,6 @@ def restore(
     )
 
 
-class _Reading:
-    """The documents of one start; `unread`: a sentence for each that could not be read."""
-
-    __slots__ = ("_documents", "unread")
-
-    def __init__(self, documents: Documents) -> None:
-        self._documents = documents
-        self.unread: list[str] = []
-
-    def each(self, kind: str, read: Callable[[str, Document], T]) -> dict[str, T]:
-        """What `read` makes of each document of the kind, by key."""
-        found = {}
-        for key, document in self._documents.get(kind, {}).items():
-            try:
-                found[key] = read(key, document)
-            # Whatever a document of another version, or of a bug, can lead to when it is read.
-            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
-                text = f"{kind} {key!a} in the store cannot be read: {exc!r}; left out"
-                self.unread.append(text)
-        return found
-
-
 def _overrides(key: str, rows: Document) -> Overrides:
     return {name: Override(float(row["weight"]), float(row["over"])) for name, row in rows.items()}
 
@@ -222,7 +197,7 @@ def _statics(settings: Settings) -> dict[str, Seen]:
     }
 
 
-def _kept(settings: Settings, reading: _Reading, now: float) -> dict[str, Seen]:
+def _kept(settings: Settings, reading: Reading, now: float) -> dict[str, Seen]:
     """Registered, launched, added by API, and retired ones; the file's own words stand above."""
     named = {row.id for row in settings.instance}
     expires_at = now + settings.registry.ttl_s
@@ -263,7 +238,7 @@ def _instance(name: str, document: Document, now: float, expires_at: float) -> S
     )
 
 
-def _book(reading: _Reading, layout: Layout, segment: int) -> SlotBook:
+def _book(reading: Reading, layout: Layout, segment: int) -> SlotBook:
     """The slots of this segment; those of an earlier one counted in memory that is gone."""
     holders, sections = {}, {}
     for key, found in reading.each("slots", lambda key, one: _slot(key, one, segment)).items():
@@ -326,7 +301,7 @@ def _drain(name: str, document: Document, seen: Seen | None, now: float, wall: f
     )
 
 
-def _loads(reading: _Reading) -> dict[tuple[str, str], float]:
+def _loads(reading: Reading) -> dict[tuple[str, str], float]:
     """From the bodies: a key cannot be taken apart, whatever its names are made of."""
     found = reading.each(
         "history", lambda key, one: (one["model"], one["version"], float(one["seconds"]))

@@ -85,7 +85,7 @@ class Deregistered:
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """Drain, Resume or Stop did not reach the instance."""
+    """Drain, Resume or Stop did not reach the instance, or its answer means nothing."""
 
     name: str
     call: str

@@ -14,6 +14,7 @@ import random
 import socket
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -130,7 +131,7 @@ class ControlProcess:
     async def _restore(self, store: Store, folds: Folds, number: int) -> FleetSnapshot:
         """What the last control left, and a reserve of generations before anything is published."""
         documents = await store.read()
-        folds.restore(documents)
+        unread = folds.restore(documents)
         layout = self._segment.layout
         served = max(
             self._segment.cells[self._segment.base(row) + GENERATION] for row in range(layout.rows)
@@ -138,6 +139,7 @@ class ControlProcess:
         now = asyncio.get_running_loop().time()
         wall = time.time() - now
         fleet = restore(self._settings, documents, layout, number, served, now, wall)
+        fleet = replace(fleet, unread=(*fleet.unread, *unread))
         await store.write((counter_change("generation", fleet.ceiling + GENERATIONS),))
         folds.clear_free(frozenset(fleet.book.holders))
         return fleet

@@ -150,6 +150,21 @@ async def test_a_call_that_reaches_nobody_says_so(bench: Bench) -> None:
         assert event.name == "a"
 
 
+async def test_an_answer_that_means_nothing_is_a_call_that_failed(bench: Bench) -> None:
+    """It once broke the effect, and nobody was told which instance it was about."""
+    address = await bench.instance.start()
+    bench.instance.status.incarnation = "two\nlines"
+    for command in (
+        c.CallDrain("a", address, 7.0, ""),
+        c.CallResume("a", address),
+        c.CallStop("a", address, 7.0, False),
+    ):
+        event = await bench.do(command)
+        assert isinstance(event, CallFailed)
+        assert (event.name, event.call) == ("a", type(command).__name__.removeprefix("Call"))
+        assert "incarnation" in event.reason
+
+
 async def test_a_write_comes_back_as_what_has_become_true(bench: Bench) -> None:
     write = c.Write((Remove("drains", "a"),), FactKept(-1.0))
     event = await bench.do(write)

@@ -7,7 +7,7 @@ from gateway.controlplane.folds import Folds
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.records import Outcome
 from gateway.state.ledger import Ledger
-from gateway.state.shared import ACCEPTED, Layout, Segment, create
+from gateway.state.shared import ACCEPTED, SLOT_CELLS, Layout, Segment, create
 from gateway.store.base import Change, Documents, Put, Remove, StoreFailed
 from tests.gateway.fleet.builders import both_ready
 
@@ -72,6 +72,29 @@ async def test_base_and_release_are_one_write(bench: Bench) -> None:
     other = Folds(bench.segment, bench.store, 6, lambda: bench.fleet)
     other.restore({"retained": {put.key: put.document}})
     assert other.retained == {}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"segment": 5, "model": "m", "version": "1", "cells": [1, 2]},
+        {"segment": 5, "model": "m", "version": "1", "cells": None},
+        {"segment": 5, "model": "m", "version": "1", "cells": ["x"] * SLOT_CELLS},
+    ],
+)
+async def test_a_base_that_cannot_be_read_is_left_out_and_told_and_the_rest_stands(
+    broken: dict[str, object], bench: Bench
+) -> None:
+    """It once kept control from starting."""
+    bench.served(3)
+    await bench.folds.fold(3, "m", "2")
+    put = bench.store.written[0]
+    assert isinstance(put, Put)
+    again = Folds(bench.segment, bench.store, 5, lambda: bench.fleet)
+    (told,) = again.restore({"retained": {"m:1": broken, put.key: put.document}})
+    assert "'m:1'" in told
+    assert again.retained == bench.folds.retained
 
 
 async def test_a_slot_that_is_held_or_cannot_be_written_is_left_for_later(bench: Bench) -> None:

@@ -17,6 +17,7 @@ from gateway.dataplane.stages import (
     IllegalMove,
     next_stage,
 )
+from gateway.records import Stage
 
 PAIRS = list(product(range(len(STAGE_NAMES)), range(EVENTS)))
 
@@ -46,6 +47,13 @@ def test_every_stage_can_be_reached() -> None:
     while more := {to for (at, _), to in MOVES.items() if at in reached} - reached:
         reached |= more
     assert reached == set(range(len(STAGE_NAMES)))
+
+
+def test_a_stage_that_holds_a_lease_is_called_as_the_lease_calls_it() -> None:
+    """What a drain lost and what `leases` lists are the same words."""
+    held = [stages.DIALLING, stages.SENDING, stages.AWAITING, stages.STREAMING]
+    leased = [Stage.CONNECTING, Stage.SENDING, Stage.WAITING, Stage.STREAMING]
+    assert [STAGE_NAMES[one] for one in held] == [one.name.lower() for one in leased]
 
 
 def test_no_replay_once_the_response_has_begun() -> None:

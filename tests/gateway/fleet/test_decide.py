@@ -98,7 +98,7 @@ def test_a_failed_write_of_intent_leaves_everything_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("event", "text"),
     [
-        (CallFailed("a", "Drain", "refused", 1.0), "Drain did not reach a: refused"),
+        (CallFailed("a", "Drain", "refused", 1.0), "Drain of a failed: refused"),
         (EffectFailed("Write", "boom", 1.0), "Write broke: boom"),
         (WriteFailed(FactKept(1.0), "disk full", 1.0), "disk full"),
     ],
