@@ -171,20 +171,20 @@ class Channels:
     """Channels by address, opened when first asked for."""
 
     def __init__(self) -> None:
-        self._open: dict[str, grpc.aio.Channel] = {}
+        self._open: dict[str, tuple[grpc.aio.Channel, LifecycleAsyncStub]] = {}
 
     def stub(self, address: str) -> "LifecycleAsyncStub":
-        channel = self._open.get(address)
-        if channel is None:
+        found = self._open.get(address)
+        if found is None:
             channel = grpc.aio.insecure_channel(address, options=OPTIONS)
-            self._open[address] = channel
-        return LifecycleStub(channel)
+            found = self._open[address] = channel, LifecycleStub(channel)
+        return found[1]
 
     async def drop(self, address: str) -> None:
         """The address belongs to nobody any more."""
-        channel = self._open.pop(address, None)
-        if channel is not None:
-            await channel.close()
+        found = self._open.pop(address, None)
+        if found is not None:
+            await found[0].close()
 
     async def close(self) -> None:
         for address in tuple(self._open):

@@ -34,7 +34,7 @@ Shares = Mapping[tuple[str, str], float]  # observed lately, by (model, version)
 def instance(fleet: FleetSnapshot, seen: Seen, segment: Segment, now: float) -> InstanceView:
     status = seen.status
     launched = fleet.launches.get(seen.name)
-    stands = standing(fleet, seen, now)
+    stands = standing(fleet, seen, now, fleet.weights(seen.model))
     return InstanceView(
         id=seen.name,
         incarnation=seen.incarnation,
@@ -45,7 +45,7 @@ def instance(fleet: FleetSnapshot, seen: Seen, segment: Segment, now: float) -> 
         state=stands.state,
         phase=stands.phase,
         progress=stands.progress,
-        reason=reason(fleet, seen),
+        reason=stands.reason,
         intent=seen.intent.value,
         health=seen.opinion.health.value,
         weight=fleet.weight_of(seen),
@@ -226,7 +226,8 @@ def problems(fleet: FleetSnapshot, now: float) -> tuple[str, ...]:
         if fleet.model(seen.model) is None:
             found.append(f"{seen.name}: config.toml names no model {seen.model}")
         elif _ails(fleet, seen):
-            found.append(f"{seen.name}: {reason(fleet, seen) or 'it gives no reason'}")
+            why = reason(fleet, seen, fleet.weights(seen.model))
+            found.append(f"{seen.name}: {why or 'it gives no reason'}")
     waits = ", ".join(sorted(fleet.awaited))
     if waits:
         found.append(f"no table is published before these have answered: {waits}")

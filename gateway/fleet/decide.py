@@ -76,7 +76,7 @@ def decide(fleet: FleetSnapshot, event: Event) -> tuple[FleetSnapshot, tuple[Com
     launches.carry_on(turn)
     _publish(turn)
     drains.carry_on(turn)
-    if turn.routes_moved:  # a drain that ended may have changed the fleet
+    if turn.routes_moved or turn.routes_grew:  # a drain that ended may have changed the fleet
         _publish(turn)
     closing.carry_on(turn)
     for ticket, sentences in turn.receipts:
@@ -290,15 +290,18 @@ def _answer(turn: Turn, event: Asked | SettingsRead, denied: Denied) -> None:
 def _publish(turn: Turn) -> None:
     """A new generation if the table has changed; and to each worker what it has not got.
 
-    It is built when some worker can take it: what moves until then is one change.
+    It is built when some worker can take it: what moves until then is one change. What only adds
+    instances also keeps its distance from the table before; whatever takes one away never waits.
     """
     fleet = turn.fleet
-    if (turn.routes_moved or fleet.table is None) and not fleet.unpublished:
-        turn.change(unpublished=True)
-    turn.routes_moved = False
+    hurried = turn.routes_moved or fleet.table is None
+    if (hurried and not fleet.hurried) or (turn.routes_grew and not fleet.unpublished):
+        turn.change(unpublished=True, hurried=hurried or fleet.hurried)
+    turn.routes_moved = turn.routes_grew = False
     fleet = turn.fleet
-    if fleet.unpublished and fleet.begun and not fleet.awaited and workers.ready(fleet):
-        turn.change(unpublished=False)
+    due = fleet.hurried or turn.now >= fleet.due_at()
+    if fleet.unpublished and due and fleet.begun and not fleet.awaited and workers.ready(fleet):
+        turn.change(unpublished=False, hurried=False, published_at=turn.now)
         table = build(fleet, fleet.generation + 1, turn.now)
         if not same(fleet.table, table):
             turn.change(table=table, generation=table.generation)
@@ -328,6 +331,8 @@ def _arm(turn: Turn, event: Event) -> None:
     """Ask for a tick at the next deadline."""
     fleet = turn.fleet
     due = drains.deadlines(fleet, turn.now)
+    if fleet.unpublished and not fleet.hurried and fleet.due_at() > turn.now:
+        due.append(fleet.due_at())
     if not isinstance(event, READINGS):
         due += launches.deadlines(fleet)
         due += instances.deadlines(fleet, turn.now)

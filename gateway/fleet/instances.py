@@ -152,7 +152,7 @@ def _with_slot(turn: Turn, seen: Seen) -> Seen:
 def slot_kept(turn: Turn, slot: int) -> None:
     if slot in turn.fleet.book.holders:
         turn.change(book=kept(turn.fleet.book, slot))
-        turn.routes_moved = True
+        turn.routes_grew = True
 
 
 def slot_not_kept(turn: Turn, slot: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
+from typing import Final
 
 from gateway.config import Model, Settings
 from gateway.fleet.drain import Drain
@@ -18,6 +19,11 @@ from gateway.fleet.registry import Seen, admissible
 from gateway.fleet.slots import NO_SLOT, SlotBook
 from gateway.fleet.weights import NO_OVERRIDES, InForce, Override, Overrides, in_force
 from gateway.records import RouteTable
+
+# A table costs control and a worker some 20 us for each instance: a thousand that become READY one
+# after another would have a thousand of them made. A small fleet has no such trouble.
+GROWTH_S: Final = 100e-6
+GROWTH_FREE: Final = 50  # instances
 
 
 class Stage(Enum):
@@ -104,7 +110,9 @@ class FleetSnapshot:
     stale: frozenset[int] = frozenset()  # rows
     stand_ins: Mapping[int, int] = field(default_factory=dict)  # index: row that accepts for it
     table: RouteTable | None = None
-    unpublished: bool = False  # the table would change, and nobody can take a new one just now
+    unpublished: bool = False  # the table would change; nobody can take a new one, or it waits
+    hurried: bool = False  # not only by instances more: it waits for nothing but a worker
+    published_at: float = -inf
     generation: int = 0
     ceiling: int = 0  # generations up to here are reserved in the store
     revision: int = 0
@@ -166,6 +174,10 @@ class FleetSnapshot:
         """The generation that every worker serves at least."""
         acked = [one.acked for one in self.workers.values() if not one.fresh]
         return min(acked, default=self.generation)
+
+    def due_at(self) -> float:
+        """When a table that only has instances more may follow the last one."""
+        return self.published_at + max(0, len(self.instances) - GROWTH_FREE) * GROWTH_S
 
     def beats(self) -> bool:
         """Whether some worker that has a table is not stopped."""

@@ -23,13 +23,14 @@ from gateway.store.base import Change, Put, Remove
 class Turn:
     """The current snapshot, the commands so far, and whether the table may have to change."""
 
-    __slots__ = ("commands", "fleet", "now", "receipts", "routes_moved")
+    __slots__ = ("commands", "fleet", "now", "receipts", "routes_grew", "routes_moved")
 
     def __init__(self, fleet: FleetSnapshot, now: float) -> None:
         self.fleet = fleet
         self.now = now
         self.commands: list[Command] = []
         self.routes_moved = False
+        self.routes_grew = False  # by an instance more, and nothing else: that may wait a moment
         self.receipts: list[tuple[int, tuple[str, ...]]] = []  # answered once the table is out
 
     def order(self, *commands: Command) -> None:
@@ -54,7 +55,10 @@ class Turn:
         old = self.fleet.instances.get(seen.name)
         before = target(self.fleet, old) if old else None
         self.change(instances={**self.fleet.instances, seen.name: seen})
-        if target(self.fleet, seen) != before or old is None:
+        after = target(self.fleet, seen)
+        if before is None:
+            self.routes_grew = self.routes_grew or after is not None or old is None
+        elif after != before:
             self.routes_moved = True
         if seen.grpc and (old is None or old.grpc != seen.grpc):
             self.order(Follow(seen.name, seen.grpc))

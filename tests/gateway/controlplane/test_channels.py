@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config import NAME, is_address
-from gateway.controlplane.channels import FLOATS, Garbled, reading
+from gateway.controlplane.channels import FLOATS, Channels, Garbled, reading
 from sluicegate.v1 import lifecycle_pb2 as pb
 
 
@@ -98,3 +98,12 @@ def test_whatever_is_read_is_safe_in_a_head_and_a_refusal_is_one_line(
         assert status.incarnation.isprintable()
     assert refusal.isascii()
     assert refusal.isprintable()
+
+
+async def test_an_address_has_one_channel_until_it_is_dropped() -> None:
+    channels = Channels()
+    first = channels.stub("127.0.0.1:1")
+    assert channels.stub("127.0.0.1:1") is first
+    await channels.drop("127.0.0.1:1")
+    assert channels.stub("127.0.0.1:1") is not first
+    await channels.close()

@@ -1,9 +1,10 @@
 import pytest
 
+from gateway.config import parse
 from gateway.control import SetWeights
 from gateway.fleet.commands import FoldSlot, Record, Tell, WakeAt, Write
 from gateway.fleet.decide import decide
-from gateway.fleet.durable import GENERATIONS
+from gateway.fleet.durable import GENERATIONS, restore
 from gateway.fleet.events import (
     Asked,
     CallFailed,
@@ -12,15 +13,19 @@ from gateway.fleet.events import (
     Event,
     FactKept,
     IntentKept,
+    Observed,
     SlotFolded,
     SlotKept,
+    Source,
     Ticked,
     WorkerAcked,
     WorkerLinked,
     WriteFailed,
 )
 from gateway.fleet.slots import QUIET_S
+from gateway.fleet.snapshot import GROWTH_FREE, FleetSnapshot
 from gateway.messages import Publish
+from gateway.state.shared import Layout
 from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import (
     begun,
@@ -29,6 +34,7 @@ from tests.gateway.fleet.builders import (
     observed,
     only,
     play,
+    status,
     targets,
     texts,
 )
@@ -113,3 +119,78 @@ def test_trouble_is_told(event: Event, text: str) -> None:
 def test_a_tick_is_asked_for_only_when_the_next_one_moved() -> None:
     _, commands = play(both_ready(), observed("a", now=5.0, sequence=3))
     assert only(WakeAt, commands) == []
+
+
+# --- many instances ------------------------------------------------------------------------------
+
+
+def crowd(count: int) -> FleetSnapshot:
+    """A control plane with so many static instances, of which none has been seen."""
+    rows = "".join(
+        f'[[instance]]\nid = "i{k}"\nmodel = "m"\nversion = "1"\n'
+        f'http = "127.0.0.1:{1000 + k}"\ngrpc = "127.0.0.1:{20_000 + k}"\n'
+        for k in range(count)
+    )
+    text = f'[[model]]\nname = "m"\nweights = {{ "1" = 100 }}\n{rows}'
+    layout = Layout(rows=4, slots=2 * count, sections=4, leases=8)
+    fleet, _ = play(
+        restore(parse(text), {}, layout, 1, 0, 0.0, 0.0),
+        ChildrenSeen({"worker0.0": 77}, 1, frozenset(), 0.0),
+        WorkerLinked(0, 0, 77, 0, 0.0),
+    )
+    return fleet
+
+
+def reading(k: int, now: float, state: State = State.READY, sequence: int = 1) -> Observed:
+    said = status(f"i{k}", state, incarnation="x", sequence=sequence)
+    return Observed(f"i{k}", Source.POLL, f"127.0.0.1:{20_000 + k}", "", said, 0, 0, now)
+
+
+def test_a_thousand_that_become_ready_within_a_second_are_a_dozen_tables_and_not_a_thousand() -> (
+    None
+):
+    fleet = crowd(1000)
+    before, wakes = fleet.generation, list[float]()
+    for k in range(1000):
+        now = 1.0 + k / 1000
+        fleet, commands = play(fleet, *(Ticked(when) for when in wakes if when <= now))
+        wakes = [when for when in wakes if when > now]
+        fleet, more = play(fleet, reading(k, now))
+        wakes = [one.when for one in only(WakeAt, [*commands, *more])] or wakes
+        if k == 0:
+            assert targets(fleet) == ["i0"]  # the first one has nothing to wait for
+    fleet, _ = play(fleet, *(Ticked(when) for when in wakes))
+    assert len(targets(fleet)) == 1000
+    assert 5 <= fleet.generation - before <= 15
+
+
+def test_the_table_that_waits_comes_with_a_tick_that_was_asked_for() -> None:
+    fleet, commands = play(crowd(1000), reading(0, 2.0), reading(1, 2.0))
+    assert targets(fleet) == ["i0"]
+    assert only(WakeAt, commands)[-1] == WakeAt(fleet.due_at())
+    fleet, _ = play(fleet, Ticked(fleet.due_at()))
+    assert targets(fleet) == ["i0", "i1"]
+
+
+def test_what_takes_an_instance_away_waits_for_no_other_table() -> None:
+    fleet = crowd(1000)
+    fleet, _ = play(fleet, reading(0, 1.0), reading(1, 2.0), reading(2, 2.0))
+    assert targets(fleet) == ["i0", "i1"]
+    fleet, _ = play(fleet, reading(0, 2.0, State.DRAINING, 2))
+    assert targets(fleet) == ["i1", "i2"]
+
+
+def test_a_change_by_an_operator_waits_for_no_other_table() -> None:
+    fleet = crowd(1000)
+    fleet, _ = play(fleet, reading(0, 2.0), reading(1, 2.0))
+    assert targets(fleet) == ["i0"]
+    generation = fleet.generation
+    fleet, _ = play(fleet, Asked(1, SetWeights("m", {"1": 5.0}), False, None, 2.0))
+    assert fleet.generation == generation + 1
+    assert targets(fleet) == ["i0", "i1"]
+
+
+def test_a_small_fleet_has_a_table_for_each_instance_that_comes() -> None:
+    fleet = crowd(GROWTH_FREE)
+    fleet, _ = play(fleet, reading(0, 1.0), reading(1, 1.0))
+    assert targets(fleet) == ["i0", "i1"]

@@ -84,9 +84,10 @@ def test_the_reason_says_what_keeps_it_out() -> None:
     fleet = both_ready()
     seen = fleet.instances["a"]
     sick = replace(seen, opinion=replace(seen.opinion, health=Health.SUSPECT, reason="refused"))
-    assert standing(fleet, sick, 1.0).reason == "refused"
+    weights = fleet.weights("m")
+    assert standing(fleet, sick, 1.0, weights).reason == "refused"
     wrong, _ = play(begun(), observed("a", model="other"))
-    assert "not m version 1" in standing(wrong, wrong.instances["a"], 1.0).reason
+    assert "not m version 1" in standing(wrong, wrong.instances["a"], 1.0, weights).reason
 
 
 def test_a_route_says_what_the_file_says_of_its_model() -> None:
