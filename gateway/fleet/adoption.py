@@ -132,7 +132,6 @@ def _statics(turn: Turn, settings: Settings) -> None:
         same = (old.http, old.grpc, old.model, old.version)
         if same == (row.http, row.grpc, row.model, row.version):
             turn.put(replace(old, weight=row.weight, limit=row.limit))
-        else:  # another process behind the same name: nothing known of the old one holds
+        else:  # maybe another process: nothing known holds, but it may be the same one all the same
             turn.order(Unfollow(name))
-            past = (*old.superseded, old.incarnation) if old.incarnation else old.superseded
-            turn.put(replace(fresh, intent=old.intent, superseded=past))
+            turn.put(replace(fresh, intent=old.intent, superseded=old.superseded))

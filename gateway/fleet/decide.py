@@ -186,6 +186,8 @@ def _begin(turn: Turn, event: ChildrenSeen) -> None:
     adoption.date_models(turn)
     workers.begin(turn, event)
     launches.begin(turn, event)
+    for name in turn.fleet.instance_overrides.keys() - turn.fleet.instances.keys():
+        turn.forget_weight(name)  # it was taken out of the file while nobody looked
     drains.resume(turn)
     for seen in turn.fleet.instances.values():
         if seen.grpc:

@@ -150,7 +150,7 @@ def observe(seen: Seen, status: Status, host: str, now: float) -> Seen | str:
     given = seen.origin in STATIC  # by the file: what it says of its own addresses is not asked
     http = seen.http if given else status.http or seen.http
     moved = seen.state is not status.state
-    ready = moved and status.state is State.READY
+    ready = status.state is State.READY
     return replace(
         seen,
         status=status,
@@ -231,9 +231,14 @@ def admits(seen: Seen | None, status: Status, token: str) -> str:
 def registered(seen: Seen | None, status: Status, weight: float, limit: int) -> Seen:
     """The record under which a registration is kept, once what it says has been observed: its
     addresses are part of the reading, and move only when that is accepted.
+
+    Counters, health and slow start belong to a version: under another one it begins anew.
     """
     if seen is None:
         seen = Seen(status.instance_id, status.model, status.version, Origin.REGISTERED)
+    named = (status.model, status.version)
+    if seen.origin is Origin.REGISTERED and named != (seen.model, seen.version):
+        seen = replace(seen, opinion=UNSEEN, slot=NO_SLOT, ready_since=0.0)
     if seen.origin is Origin.REGISTERED:
         return replace(
             seen,

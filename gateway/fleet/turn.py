@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.fleet.commands import Command, Follow, Record, Unfollow, Write
 from gateway.fleet.drain import Drain
-from gateway.fleet.durable import instance_document
+from gateway.fleet.durable import OF_INSTANCE, instance_document
 from gateway.fleet.events import FactKept
 from gateway.fleet.registry import STATIC, Seen
 from gateway.fleet.slots import leave
@@ -82,6 +82,7 @@ class Turn:
         """The instance is gone from the fleet, and from the store."""
         seen = self.fleet.instances[name]
         self.leave_slot(seen.slot)
+        self.forget_weight(name)
         fleet = self.fleet
         self.change(
             instances={key: one for key, one in fleet.instances.items() if key != name},
@@ -93,6 +94,14 @@ class Turn:
         self.order(Unfollow(name))
         self.keep(Remove("instances", name), Remove("drains", name))
         self.record("instance", name, f"{name} forgotten: {why}", reason=why)
+
+    def forget_weight(self, name: str) -> None:
+        """The weight that an operator set is not for whoever takes the name next."""
+        overrides = self.fleet.instance_overrides
+        if name in overrides:
+            left = {key: one for key, one in overrides.items() if key != name}
+            self.change(instance_overrides=left)
+            self.keep(Remove("weights", f"{OF_INSTANCE}{name}"))
 
     def put_launch(self, launched: Launched) -> None:
         self.change(launches={**self.fleet.launches, launched.name: launched})

@@ -122,6 +122,15 @@ def test_another_address_behind_the_same_name_is_not_believed_before_it_answers(
     assert targets(fleet) == ["a"]
 
 
+def test_the_same_process_at_a_corrected_address_is_taken_again() -> None:
+    moved = STATICS.replace("127.0.0.1:1002", "127.0.0.1:1009")
+    fleet, _ = reload(both_ready(), moved)
+    assert targets(fleet) == ["a"]
+    fleet, _ = play(fleet, observed("b", now=6.0))
+    assert targets(fleet) == ["a", "b"]
+    assert fleet.instances["b"].http == "127.0.0.1:1009"
+
+
 def test_a_new_model_has_a_section_of_its_own() -> None:
     more = STATICS + '[[model]]\nname = "n"\nweights = { "1" = 1 }\n'
     fleet, _ = reload(both_ready(), more)

@@ -35,6 +35,7 @@ from gateway.records import Health, Intent
 from sluicegate.v1.states import Phase, State
 from tests.gateway.fleet.builders import (
     GRPC,
+    STATICS,
     begun,
     both_ready,
     observed,
@@ -315,6 +316,42 @@ def test_the_same_address_twice_is_one_instance() -> None:
     assert [name for name in fleet.instances if name == "r"] == ["r"]
     assert fleet.instances["r"].incarnation == "r2"
     assert targets(fleet).count("r") == 0  # polled first
+
+
+OTHER = STATICS.replace('"1" = 100', '"1" = 100, "2" = 100')
+
+
+def test_the_same_incarnation_under_another_version_counts_and_is_judged_anew() -> None:
+    fleet, _ = play(begun(OTHER), register(), _answer("r"))
+    old = fleet.instances["r"]
+    fleet, _ = play(fleet, register(2.0, version="2", sequence=2))
+    assert targets(fleet) == []  # polled first
+    fleet, _ = play(fleet, _answer("r", 3.0, version="2", sequence=2))
+    new = fleet.instances["r"]
+    assert new.slot != old.slot
+    holder = fleet.book.holders[new.slot]
+    assert (holder.version, holder.incarnation) == ("2", old.incarnation)
+    assert fleet.book.holders[old.slot].left_at == 2.0
+    assert (old.ready_since, new.ready_since) == (1.0, 2.0)
+    assert targets(fleet) == ["r"]
+
+
+def test_an_old_word_of_another_version_moves_nothing() -> None:
+    fleet, _ = play(begun(OTHER), register(sequence=5), _answer("r", sequence=5))
+    before = fleet.instances["r"]
+    fleet, _ = play(fleet, register(2.0, version="2", sequence=4))
+    assert fleet.instances["r"] == before
+
+
+def test_the_first_labels_again_count_in_a_third_slot_while_the_first_is_not_folded() -> None:
+    fleet, _ = play(begun(OTHER), register(), _answer("r"))
+    first = fleet.instances["r"].slot
+    for sequence, version in ((2, "2"), (3, "1")):
+        again = register(float(sequence), version=version, sequence=sequence)
+        fleet, _ = play(fleet, again)
+    slots = {slot: one.version for slot, one in fleet.book.holders.items()}
+    assert slots == {first: "1", first + 1: "2", first + 2: "1"}
+    assert fleet.instances["r"].slot == first + 2
 
 
 @pytest.mark.parametrize("state", [State.INITIALIZING, State.DRAINING, State.STOPPED, State.ERROR])

@@ -1,7 +1,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.control import SetInstanceWeight
+from gateway.fleet.commands import Write
+from gateway.fleet.events import Asked, ChildrenSeen, Deregistered
+from gateway.fleet.snapshot import FleetSnapshot
+from gateway.fleet.turn import Turn
 from gateway.fleet.weights import NO_OVERRIDES, Override, in_force, override, surviving
+from gateway.store.base import Remove
+from tests.gateway.fleet.builders import both_ready, fresh, observed, only, play
 
 VERSIONS = st.sampled_from(["1", "2", "3"])
 WEIGHTS = st.dictionaries(VERSIONS, st.sampled_from([0.0, 5.0, 95.0, 100.0]))
@@ -42,3 +49,41 @@ def test_a_reload_moves_only_versions_whose_file_value_changed(
             assert one.weight == asked.get(version, 0.0)
         else:
             assert one.weight == after[version]
+
+
+# --- of one instance -----------------------------------------------------------------------------
+
+
+def weighed() -> FleetSnapshot:
+    """b has the weight 7 of an operator."""
+    ask = SetInstanceWeight("b", 7.0)
+    fleet, _ = play(both_ready(), Asked(1, ask, False, None, 2.0))
+    assert fleet.weight_of(fleet.instances["b"]) == 7.0
+    return fleet
+
+
+def test_an_instances_weight_stays_with_its_name_over_restarts_and_farewells() -> None:
+    fleet, _ = play(weighed(), observed("b", now=3.0, incarnation="b2"))
+    assert fleet.weight_of(fleet.instances["b"]) == 7.0
+    fleet, _ = play(fleet, Deregistered("b", "b2", "stopped", 4.0))
+    fleet, _ = play(fleet, observed("b", now=5.0, incarnation="b3"))
+    assert fleet.weight_of(fleet.instances["b"]) == 7.0
+
+
+def test_an_instances_weight_is_forgotten_with_it_and_not_met_by_the_next_of_its_name() -> None:
+    turn = Turn(weighed(), 3.0)
+    turn.forget("b", "taken out of config.toml")
+    assert turn.fleet.instance_overrides == {}
+    removed = [change for one in only(Write, turn.commands) for change in one.changes]
+    assert Remove("weights", "instance:b") in removed
+
+
+def test_a_weight_of_an_instance_that_left_while_nobody_looked_is_forgotten_at_the_start() -> None:
+    row = {name: {"weight": 7.0, "over": 1.0} for name in ("a", "gone")}
+    documents = {"weights": {f"instance:{name}": {name: one} for name, one in row.items()}}
+    fleet = fresh(documents=documents)
+    assert set(fleet.instance_overrides) == {"a", "gone"}
+    fleet, commands = play(fleet, ChildrenSeen({}, 1, frozenset(), 0.0))
+    assert set(fleet.instance_overrides) == {"a"}
+    removed = [change for one in only(Write, commands) for change in one.changes]
+    assert Remove("weights", "instance:gone") in removed
