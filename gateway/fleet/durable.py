@@ -168,7 +168,10 @@ def restore(
 
 
 def _overrides(key: str, rows: Document) -> Overrides:
-    return {name: Override(float(row["weight"]), float(row["over"])) for name, row in rows.items()}
+    return {
+        name: Override(float(row["weight"]), None if row["over"] is None else float(row["over"]))
+        for name, row in rows.items()
+    }
 
 
 def _launched(settings: Settings) -> set[str]:

@@ -1,8 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.control import SetInstanceWeight
+from gateway.control import SetInstanceWeight, SetWeights
 from gateway.fleet.commands import Write
+from gateway.fleet.durable import overrides_change
 from gateway.fleet.events import Asked, ChildrenSeen, Deregistered
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.turn import Turn
@@ -87,3 +88,12 @@ def test_a_weight_of_an_instance_that_left_while_nobody_looked_is_forgotten_at_t
     assert set(fleet.instance_overrides) == {"a"}
     removed = [change for one in only(Write, commands) for change in one.changes]
     assert Remove("weights", "instance:gone") in removed
+
+
+def test_a_weight_of_a_version_that_the_file_does_not_name_survives_a_restart() -> None:
+    fleet, _ = play(both_ready(), Asked(1, SetWeights("m", {"1": 5.0}), False, None, 2.0))
+    chosen = {**fleet.overrides["m"], "9": Override(3.0, None)}
+    put = overrides_change("m", chosen)
+    again = fresh(documents={"weights": {"m": put.document}})
+    assert again.overrides["m"] == chosen
+    assert again.unread == ()
