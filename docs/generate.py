@@ -25,6 +25,7 @@ TASTE: Final = (
     "proto/sluicegate/v1/",
     "gateway/records.py",
     "gateway/errors.py",
+    "gateway/problems.py",
     "gateway/config.py",
     "gateway/messages.py",
     "gateway/native.py",

@@ -7,13 +7,15 @@ the repository documents every key at its default; a test holds the two together
 
 import re
 import tomllib
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.functional_validators import AfterValidator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
+
+from gateway.problems import Problem as Problem
+from gateway.problems import named
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # A host is a name, an IPv4 address, or an IPv6 address in brackets: no blank, no control character,
@@ -22,17 +24,6 @@ ADDRESS: Final = re.compile(
     r"([A-Za-z0-9_][A-Za-z0-9._-]{0,252}|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?\]):(?P<port>[0-9]{1,5})"
 )
 NAME_RULE: Final = "letters, digits, '.', '_' or '-', starting with a letter or digit"
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing wrong with a config; `path` is dotted, with indices for lists of tables."""
-
-    path: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.message}" if self.path else self.message
 
 
 class ConfigInvalid(Exception):
@@ -176,11 +167,13 @@ class Launch(_Table):
     restart_max_s: PositiveSeconds = 60
     load_timeout_s: PositiveSeconds = 1800
     error_linger_s: Seconds = 30
+    log_max_bytes: int = Field(16 << 20, ge=1 << 16, le=1 << 40)
 
 
 class Device(_Table):
     name: Name
     kind: Literal["cpu", "gpu", "ascend"] = "cpu"
+    index: int = Field(0, ge=0, le=1023)  # which of its kind; of a cpu without meaning
     memory_gb: float = Field(gt=0, le=100_000, allow_inf_nan=False)
 
 
@@ -246,6 +239,12 @@ def _crossed(settings: Settings) -> list[Problem]:
             if first != index:
                 rule = f'must be unique, not "{name}", which {table}[{first}] has already'
                 problems.append(Problem(f"{table}[{index}].{key}", rule))
+    cards: dict[tuple[str, int], int] = {}
+    for index, device in enumerate(settings.device):
+        first = cards.setdefault((device.kind, device.index), index)
+        if first != index and device.kind != "cpu":
+            rule = f"must be unique, not {device.index}, which device[{first}] has already"
+            problems.append(Problem(f"device[{index}].index", rule))
     devices = {device.name for device in settings.device}
     models = {model.name: model for model in settings.model}
     for index, model in enumerate(settings.model):
@@ -289,7 +288,7 @@ def parse(text: str) -> Settings:
         # JSON mode would coerce; strict mode refuses lists for tuples, so they are made here.
         return Settings.model_validate(_tuples(document))
     except ValidationError as exc:
-        found = [problem for error in exc.errors() for problem in _problems(error)]
+        found = [problem for error in exc.errors() for problem in named(error)]
         raise ConfigInvalid(tuple(_own(found))) from None
 
 
@@ -303,61 +302,6 @@ def _tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _tuples(one) for key, one in value.items()}
     return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
-
-
-def _problems(error: ErrorDetails) -> list[Problem]:
-    context = error.get("ctx", {})
-    if error["type"] == "crossed":
-        return list(context["problems"])
-    place = [part for part in error["loc"] if part != "[key]"]
-    path = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in place).lstrip(".")
-    return [Problem(path, _sentence(error["type"], context, error["input"]))]
-
-
-BOUNDS: Final = {
-    "greater_than": ("gt", "more than"),
-    "greater_than_equal": ("ge", "at least"),
-    "less_than": ("lt", "less than"),
-    "less_than_equal": ("le", "at most"),
-}
-KINDS: Final = {
-    "string_type": "a string in quotes",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "tuple_type": "a list in brackets",
-    "dict_type": "a table",
-    "model_type": "a table",
-    "finite_number": "a finite number",
-}
-
-
-def _sentence(kind: str, context: dict[str, Any], given: Any) -> str:
-    """`must be RULE, not VALUE`, from pydantic's own classification."""
-    value = "" if isinstance(given, dict | tuple) else f", not {_spelled(given)}"
-    if kind == "extra_forbidden":
-        return "is not a key that config.toml knows (a typing error, or of another version?)"
-    if kind == "missing":
-        return "is missing and has no default"
-    if kind in BOUNDS:
-        key, words = BOUNDS[kind]
-        return f"must be {words} {context[key]}{value}"
-    if kind == "rule":
-        return f"must be {context['rule']}{value}"
-    if kind == "literal_error":
-        return f"must be {context['expected']}{value}"
-    if kind == "too_short":
-        return f"must have at least {context['min_length']} entry"
-    if kind == "too_long":
-        return f"must have at most {context['max_length']} entries"
-    return f"must be {KINDS.get(kind, kind)}{value}"
-
-
-def _spelled(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 # --- comparing -----------------------------------------------------------------------------------

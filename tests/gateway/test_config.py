@@ -190,3 +190,15 @@ def test_config_toml_explains_every_key() -> None:
     names = ("ttl", "id =", "name =", "model =", "version =", "restart_max_s", "memory_gb")
     bare = [line for line in lines if line.removeprefix("# ").count("#") == 0]
     assert [line for line in bare if not line.removeprefix("# ").startswith(names)] == []
+
+
+def test_two_accelerators_of_a_kind_are_two_and_cpus_have_no_number() -> None:
+    device = '[[device]]\nname = "d{n}"\nkind = "{kind}"\nindex = 1\nmemory_gb = 1\n'
+    two = "".join(device.format(n=n, kind="ascend") for n in range(2))
+    with pytest.raises(ConfigInvalid) as caught:
+        parse(two)
+    assert [str(problem) for problem in caught.value.problems] == [
+        "device[1].index: must be unique, not 1, which device[0] has already"
+    ]
+    parse(two.replace("ascend", "cpu"))
+    parse(two.replace("ascend", "gpu", 1))
