@@ -136,18 +136,18 @@ class Suspected:
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Start `command`; its standard error goes to `log` (appended), "" for the supervisor's own.
+    """Start `command`.
 
     `descriptors`: name of the argument that receives the number: name the supervisor holds it by.
-    `{name}` in the command is replaced by the number.
+    `{name}` in the command is replaced by the number; of an instance, `{said}` by the number of its
+    guard's pipe to the supervisor.
     """
 
     name: str
     command: tuple[str, ...]
     descriptors: dict[str, str]
     environment: dict[str, str]
-    log: str
-    handed_over: bool  # an instance: goes along at a take-over
+    handed_over: bool  # an instance, behind its guard: goes along at a take-over
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +182,7 @@ class Exited:
     name: str
     pid: int
     status: int | None  # negative: the signal; None: adopted at a take-over, unknown
+    oom: bool = False  # of an instance: the kernel killed for want of memory meanwhile
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from gateway.children import Child, start
 from gateway.messages import (
     Children,
     Exit,
@@ -34,6 +34,7 @@ from gateway.messages import (
     SpawnFailed,
     encode,
 )
+from gateway.processes import adopt_orphans, children, descendants, kill
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +45,6 @@ SHORT_LIFE_S: Final = 5.0  # a control that dies sooner is started again more sl
 RESTART_MAX_S: Final = 5.0
 STOP_WAIT_S: Final = 5.0  # for killed children to be gone at the very end
 PATIENCE_S: Final = 20.0  # from a second signal to Exit: cutting takes a moment, killing up to ten
-
-
-@dataclass(slots=True)
-class Child:
-    pid: int
-    pidfd: int
-    handed_over: bool  # an instance: goes along at a take-over
-    started: float  # CLOCK_MONOTONIC, seconds
 
 
 @dataclass(slots=True)
@@ -85,11 +78,14 @@ class Supervisor:
         self._signals = 0
         self._served = False  # control once said that every worker serves
         self._patience_ends: float | None = None  # asked twice to end; control must answer by then
+        self._strays: set[int] = set()  # what a killed guard has left to us
+        self._owed: list[Exited] = []  # told when there are none
 
     # -- the loop
 
     def serve(self) -> int:
         """Run until control says Exit; the exit code it gave."""
+        adopt_orphans()
         self._watch_signals()
         self._start_control()
         while self._running:
@@ -145,7 +141,7 @@ class Supervisor:
             return
         self.descriptors["supervisor"] = theirs.fileno()
         names = ("segment", "life", "supervisor", "door", "admin")
-        spawn = Spawn(CONTROL, self._control_command, {n: n for n in names}, {}, "", False)
+        spawn = Spawn(CONTROL, self._control_command, {n: n for n in names}, {}, False)
         try:
             self._spawn(spawn)
         except OSError as exc:
@@ -158,7 +154,7 @@ class Supervisor:
         ours.setblocking(False)
         self._link = link = ControlLink(ours)
         self._watch(ours, lambda mask: self._on_link(link, mask))
-        pids = {name: child.pid for name, child in self.children.items() if name != CONTROL}
+        pids = {name: child.shown_pid for name, child in self.children.items() if name != CONTROL}
         self._tell(Children(pids, self._workers))
         if self._signals:
             self._tell(Signalled(self._signals, reload=False))
@@ -169,44 +165,60 @@ class Supervisor:
         self._restart_at = time.monotonic() + RESTART_MAX_S
 
     def _spawn(self, order: Spawn) -> None:
-        """Start a process in a group of its own (vfork and exec, never a plain fork)."""
-        numbers = {name: self.descriptors[held] for name, held in order.descriptors.items()}
-        command = [_filled(part, numbers) for part in order.command]
-        stderr = None
-        if order.log:
-            Path(order.log).parent.mkdir(parents=True, exist_ok=True)
-            stderr = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            process = subprocess.Popen(
-                command,
-                pass_fds=tuple(numbers.values()),
-                stdin=subprocess.DEVNULL,
-                stdout=stderr,
-                stderr=stderr,
-                env={**os.environ, **order.environment},
-                process_group=0,
-            )
-        finally:
-            if stderr is not None:
-                os.close(stderr)
-        process.returncode = (
-            0  # reaped through the pidfd below: keeps Popen from reaping or warning
-        )
-        child = Child(process.pid, os.pidfd_open(process.pid), order.handed_over, time.monotonic())
+        child = start(order, self.descriptors)
         self.children[order.name] = child
         self._watch(child.pidfd, lambda _: self._on_exit(order.name, child))
-        if order.name != CONTROL:
+        if child.said_fd >= 0:
+            self._watch(child.said_fd, lambda _: self._on_said(order.name, child))
+        elif order.name != CONTROL:
             self._tell(Spawned(order.name, child.pid))
 
+    def _on_said(self, name: str, child: Child) -> None:
+        """Its guard tells which process the instance is, or why there is none."""
+        said_fd, known = child.said_fd, child.instance_pid
+        child.hear()
+        if child.said_fd < 0:
+            self._selector.unregister(said_fd)
+        if child.instance_pid != known:
+            self._tell(Spawned(name, child.instance_pid))
+
     def _on_exit(self, name: str, child: Child) -> None:
+        if child.said_fd >= 0:
+            self._on_said(name, child)
         self._selector.unregister(child.pidfd)
         os.close(child.pidfd)
         status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
         del self.children[name]
+        exited = Exited(name, child.shown_pid, status, child.oom)
         if name == CONTROL:
             self._on_control_exit(child, status)
+        elif child.failed:
+            self._tell(SpawnFailed(name, child.failed))
+        elif child.handed_over and not child.ended:  # the guard itself was killed
+            self._owed.append(exited)
+            self._sweep()
         else:
-            self._tell(Exited(name, child.pid, status))
+            self._tell(exited)
+
+    def _sweep(self) -> None:
+        """End what killed guards have left to us; only then are their instances gone."""
+        ours = {child.pid for child in self.children.values()}
+        for pid in children(os.getpid()) - ours - self._strays:
+            kill([pid, *descendants(pid)])
+            self._strays.add(pid)
+            pidfd = os.pidfd_open(pid)
+            self._watch(pidfd, partial(self._on_stray_exit, pid, pidfd))
+        if not self._strays:
+            owed, self._owed = self._owed, []
+            for exited in owed:
+                self._tell(exited)
+
+    def _on_stray_exit(self, pid: int, pidfd: int, _: int) -> None:
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
+        os.waitpid(pid, 0)
+        self._strays.remove(pid)
+        self._sweep()  # what it had started is ours now
 
     def _on_control_exit(self, child: Child, status: int) -> None:
         if self._link is not None:
@@ -224,11 +236,11 @@ class Supervisor:
         self._restart_at = time.monotonic() + wait_s
 
     def _end_children(self) -> None:
-        """Kill what is left, by its process group, and wait until it is gone."""
+        """Kill what is left, with all that it has started, and wait until it is gone."""
         for child in self.children.values():
-            _kill_group(child)
+            child.signal(signal.SIGKILL)
         deadline = time.monotonic() + STOP_WAIT_S
-        while self.children and time.monotonic() < deadline:
+        while (self.children or self._strays) and time.monotonic() < deadline:
             for key, mask in self._selector.select(deadline - time.monotonic()):
                 key.data(mask)
 
@@ -283,11 +295,7 @@ class Supervisor:
                 except (OSError, KeyError) as exc:
                     self._tell(SpawnFailed(order.name, f"{order.command[0]}: {exc}"))
             case Kill(name, number) if name in self.children:
-                child = self.children[name]
-                if number == signal.SIGKILL:
-                    _kill_group(child)
-                else:
-                    signal.pidfd_send_signal(child.pidfd, number)
+                self.children[name].signal(number)
             case Kill():
                 pass  # it has ended meanwhile; Exited is on its way
             case Serving():
@@ -297,17 +305,6 @@ class Supervisor:
                 self._running = False
             case _:
                 raise AssertionError(f"control may not say {type(order).__name__}")
-
-
-def _filled(part: str, numbers: dict[str, int]) -> str:
-    for name, number in numbers.items():
-        part = part.replace(f"{{{name}}}", str(number))
-    return part
-
-
-def _kill_group(child: Child) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
 
 
 def write_whereabouts(path: Path, document: dict[str, object]) -> None:

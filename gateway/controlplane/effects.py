@@ -156,7 +156,7 @@ class Effects:
         )
         descriptors = {"segment": "segment", "life": "life", **held}
         name = f"worker{command.index}.{command.row}"
-        self._at.orders.order(Spawn(name, line, descriptors, {}, "", False))
+        self._at.orders.order(Spawn(name, line, descriptors, {}, False))
 
     def _launch(self, command: Launch) -> LaunchOrdered:
         token = secrets.token_urlsafe(24)

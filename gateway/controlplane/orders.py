@@ -61,8 +61,8 @@ class SupervisorLink(asyncio.Protocol):
         match message:
             case Children(pids, workers):
                 self._post(ChildrenSeen(pids, workers, unsettled(self._segment), now))
-            case Exited(name, pid, status):
-                self._post(ChildExited(name, pid, status, now))
+            case Exited(name, pid, status, oom):
+                self._post(ChildExited(name, pid, status, now, oom))
             case Spawned(name, pid):
                 self._post(ChildStarted(name, pid, now))
             case SpawnFailed(name, reason):

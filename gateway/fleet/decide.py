@@ -153,12 +153,12 @@ def _take_from_supervisor(turn: Turn, event: Event) -> None:
     match event:
         case ChildrenSeen():
             _begin(turn, event)
-        case ChildExited(name, pid, status):
+        case ChildExited(name, pid, status, _, oom):
             place = workers.name_of(name)
             if place is not None:
                 workers.exited(turn, *place, pid, ended(status))
             else:
-                launches.exited(turn, name.removeprefix(launches.CHILD), pid, status)
+                launches.exited(turn, name.removeprefix(launches.CHILD), status, oom)
         case ChildStarted(name, pid):
             launches.spawned(turn, name.removeprefix(launches.CHILD), pid)
         case StartFailed(name, reason):

@@ -197,6 +197,7 @@ class ChildExited:
     pid: int
     status: int | None
     now: float
+    oom: bool = False  # the kernel killed for want of memory in its time
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from gateway.fleet.commands import Count, Launch, ReadNeeds, Supervise, Unfollow
 from gateway.fleet.events import ChildrenSeen, LaunchOrdered, NeedsRead
 from gateway.fleet.placement import Tenant, hindrance
 from gateway.fleet.registry import Origin, Seen
-from gateway.fleet.restart import ended, judge
+from gateway.fleet.restart import Verdict, ended, judge
 from gateway.fleet.snapshot import FleetSnapshot, Launched, Stage
 from gateway.fleet.turn import Turn
 from gateway.messages import Kill
@@ -198,10 +198,11 @@ def spawned(turn: Turn, name: str, pid: int) -> None:
 def spawn_failed(turn: Turn, name: str, reason: str) -> None:
     launched = turn.fleet.launches.get(name)
     if launched is not None:
-        _after_death(turn, launched, None, 0.0, f"could not be started: {reason}")
+        verdict = _judged(turn, launched, None, 0.0, False)
+        _after_death(turn, launched, None, verdict, f"could not be started: {reason}")
 
 
-def exited(turn: Turn, name: str, pid: int, status: int | None) -> None:
+def exited(turn: Turn, name: str, status: int | None, oom: bool) -> None:
     """Its process is gone: nothing is sent there, its device is free, and what comes next."""
     launched = turn.fleet.launches.get(name)
     if launched is None:
@@ -210,8 +211,9 @@ def exited(turn: Turn, name: str, pid: int, status: int | None) -> None:
         turn.order(Count("loads", "failed"))
     seen = turn.fleet.instances[name]
     ready_for_s = turn.now - seen.ready_since if seen.ready_since else 0.0
-    _dead(turn, seen, f"its process ended by {ended(status)}")
-    _after_death(turn, launched, status, ready_for_s, "")
+    _dead(turn, seen, f"its process ended by {ended(status, oom)}")
+    verdict = _judged(turn, launched, status, ready_for_s, oom)
+    _after_death(turn, launched, status, verdict, "")
 
 
 def _dead(turn: Turn, seen: Seen, why: str) -> None:
@@ -238,8 +240,16 @@ def _dead(turn: Turn, seen: Seen, why: str) -> None:
     )
 
 
+def _judged(
+    turn: Turn, launched: Launched, status: int | None, ready_for_s: float, oom: bool
+) -> Verdict:
+    rules = turn.fleet.settings.launch
+    shortest, longest = rules.restart_min_s, rules.restart_max_s
+    return judge(status, launched.deaths, ready_for_s, shortest, longest, oom)
+
+
 def _after_death(
-    turn: Turn, launched: Launched, status: int | None, ready_for_s: float, why: str
+    turn: Turn, launched: Launched, status: int | None, verdict: Verdict, why: str
 ) -> None:
     gone = replace(launched, pid=0, terminated_at=None)
     seen = turn.fleet.instances[launched.name]
@@ -247,8 +257,6 @@ def _after_death(
         turn.put_launch(replace(gone, stage=Stage.STOPPED, reason="stopped"))
         turn.record("instance", launched.name, f"{launched.name} ended by {ended(status)}")
         return
-    rules = turn.fleet.settings.launch
-    verdict = judge(status, launched.deaths, ready_for_s, rules.restart_min_s, rules.restart_max_s)
     reason = why or verdict.reason
     failed = verdict.wait_s is None
     retry_at = turn.now + (verdict.wait_s or 0.0)

@@ -1,8 +1,9 @@
-"""Instances as child processes of the supervisor.
+"""Instances as child processes of the supervisor, each behind a guard.
 
 Floor 3, I/O: one message.
-`spawn` is pure: what is run, with which arguments, where its log goes. An instance binds port 0 and
-says by registering where it can be reached; only the holder of the launch token may use its name.
+`spawn` is pure: what is run, with which arguments, where its log goes, which device it sees. An
+instance binds port 0 and says by registering where it can be reached; only the holder of the launch
+token may use its name.
 """
 
 import sys
@@ -33,18 +34,46 @@ def spawn(order: Launch, settings: Settings, registry: str, token: str) -> Spawn
     model = next(one for one in settings.model if one.name == order.model)
     device = next(one for one in settings.device if one.name == order.device)
     command = (
-        _own(order, settings, model, registry)
+        _own(order, settings, model, device, registry)
         if model.command
         else _default(order, settings, model, device, registry)
     )
     return Spawn(
         name=f"{CHILD}{order.name}",
-        command=command,
+        command=(*_guard(order, settings), *command),
         descriptors={"instances_life": "instances_life"},
-        environment={TOKEN: token},
-        log=str(Path(settings.gateway.log_dir) / f"{order.name}.log"),
+        environment={TOKEN: token, **sight(device)},
         handed_over=True,
     )
+
+
+def _guard(order: Launch, settings: Settings) -> tuple[str, ...]:
+    given = {
+        "--life-fd": "{instances_life}",
+        "--said-fd": "{said}",
+        "--log": str(Path(settings.gateway.log_dir) / f"{order.name}.log"),
+        "--log-max-bytes": str(settings.launch.log_max_bytes),
+        "--instance-id": order.name,
+        "--model": order.model,
+        "--version": order.version,
+    }
+    pairs = (part for pair in given.items() for part in pair)
+    return (sys.executable, "-P", "-m", "gateway.mains.guard", *pairs, "--")
+
+
+def sight(device: Device) -> dict[str, str]:
+    """Environment in which a process sees this device, as number 0, and no other accelerator."""
+    seen = {"ASCEND_RT_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": ""}
+    match device.kind:
+        case "ascend":
+            # DEVICE_ID counts among the visible ones: MindSpore's and older launchers' word for it.
+            return {**seen, "ASCEND_RT_VISIBLE_DEVICES": str(device.index), "DEVICE_ID": "0"}
+        case "gpu":
+            # Numbers as nvidia-smi has them, not fastest first.
+            order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+            return {**seen, **order, "CUDA_VISIBLE_DEVICES": str(device.index)}
+        case _:
+            return seen
 
 
 def _default(
@@ -69,7 +98,9 @@ def _default(
     return (sys.executable, "-P", "-m", "gateway.cli", "instance", *pairs)
 
 
-def _own(order: Launch, settings: Settings, model: Model, registry: str) -> tuple[str, ...]:
+def _own(
+    order: Launch, settings: Settings, model: Model, device: Device, registry: str
+) -> tuple[str, ...]:
     """`command` of the model, with what is in braces filled in; {instances_life} is filled later.
 
     Other braces stay as they are: they may be JSON.
@@ -81,7 +112,10 @@ def _own(order: Launch, settings: Settings, model: Model, registry: str) -> tupl
         "registry": registry,
         "root": settings.repository.root,
         "cache": settings.repository.cache,
-        "device": order.device,
+        "device": device.name,
+        "device_kind": device.kind,
+        "device_index": str(device.index),
+        "threads": str(model.threads),
     }
     return tuple(_filled(part, known) for part in model.command)
 

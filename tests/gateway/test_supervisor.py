@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import orjson
 import pytest
 
 from gateway.messages import (
@@ -38,6 +39,7 @@ from gateway.supervisor import Supervisor
 life, life_write = os.pipe()
 spare = os.open("/dev/null", os.O_RDONLY)
 held = {"life": life, "life_write": life_write, "segment": spare, "door": spare, "admin": spare}
+held["instances_life"], held["instances_life_write"] = os.pipe()
 command = (sys.executable, "-c", sys.argv[2], "{supervisor}", sys.argv[1])
 sys.exit(Supervisor(held, command, 2).serve())
 """
@@ -67,6 +69,22 @@ if sys.argv[2] == "True":
     subprocess.Popen(["sleep", "600"])
 os.read(int(sys.argv[1]), 1)
 os._exit(70)
+"""
+
+
+# An instance that starts one in another session, which starts one in its group and is gone: those
+# that are left are nobody's children. Their pids are in its log.
+INSTANCE = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("pid", os.getpid(), flush=True)
+depth = int(sys.argv[1])
+if depth:
+    own = {"start_new_session": True} if depth == 2 else {}
+    subprocess.Popen([sys.executable, "-c", sys.argv[2], str(depth - 1), sys.argv[2]], **own)
+if depth != 1:
+    print("stays", flush=True)
+    time.sleep(600)
 """
 
 
@@ -119,9 +137,46 @@ async def supervisor(folder: Path) -> AsyncIterator[Running]:
         door.close()
 
 
-def child(name: str, folder: Path, grandchild: bool) -> Spawn:
+def child(name: str, grandchild: bool) -> Spawn:
     command = (sys.executable, "-c", CHILD, "{life}", str(grandchild))
-    return Spawn(name, command, {"life": "life"}, {"A": "b"}, str(folder / "logs" / name), False)
+    return Spawn(name, command, {"life": "life"}, {"A": "b"}, False)
+
+
+def instance(folder: Path, *command: str) -> Spawn:
+    """One behind its guard, as the launcher orders it."""
+    given = (
+        *("--life-fd", "{instances_life}", "--said-fd", "{said}", "--log-max-bytes", "65536"),
+        *("--log", str(folder / "i.log"), "--instance-id", "i", "--model", "m", "--version", "1"),
+    )
+    line = (sys.executable, "-P", "-m", "gateway.mains.guard", *given, "--", *command)
+    return Spawn("instance.i", line, {"instances_life": "instances_life"}, {}, True)
+
+
+async def family(life: Life, folder: Path) -> list[int]:
+    """An instance and what it has started: three pids, the second of one that has ended."""
+    os.mkfifo(folder / "i.log")
+    loop, told = asyncio.get_running_loop(), asyncio.StreamReader()
+    log = os.fdopen(os.open(folder / "i.log", os.O_RDWR), "r+b", 0)  # closed by its transport
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(told), log)
+    life.order(instance(folder, sys.executable, "-c", INSTANCE, "2", INSTANCE))
+    pids, staying = [], 0
+    while staying < 2:
+        message = orjson.loads(await told.readline())["message"]
+        staying += message == "stays"
+        pids += [int(message.removeprefix("pid "))] if message.startswith("pid ") else []
+    transport.close()
+    spawned = await life.told(Spawned)
+    assert spawned == Spawned("instance.i", pids[0])  # whom people look for, not the guard
+    return pids
+
+
+def running_among(pids: list[int]) -> list[int]:
+    found = []
+    for pid in pids:
+        with suppress(OSError):
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            found += [pid] if state != "Z" else []
+    return found
 
 
 async def gone(pid: int) -> bool:
@@ -149,13 +204,11 @@ def group_of(pid: int) -> list[int]:
     return found
 
 
-async def second_life(
-    running: Running, folder: Path, *, grandchild: bool = True
-) -> tuple[Life, int]:
+async def second_life(running: Running, *, grandchild: bool = True) -> tuple[Life, int]:
     """A control that was started again, and the pid of the child that its predecessor started."""
     first = await running.lives.get()
     await first.told(Children)
-    first.order(child("a", folder, grandchild))
+    first.order(child("a", grandchild))
     pid = (await first.told(Spawned)).pid
     first.order(Kill("nobody", signal.SIGTERM))
     os.kill(first.pid, signal.SIGKILL)
@@ -169,7 +222,7 @@ async def test_a_child_gets_its_descriptor_and_its_exit_is_told(tmp_path: Path) 
         life = await running.lives.get()
         assert await life.told(Children) == Children({}, 2)
         command = (sys.executable, "-c", "import os,sys; os.fstat(int(sys.argv[1])); sys.exit(7)")
-        life.order(Spawn("a", (*command, "{x}"), {"x": "life"}, {}, "", False))
+        life.order(Spawn("a", (*command, "{x}"), {"x": "life"}, {}, False))
         spawned = await life.told(Spawned)
         assert await life.told(Exited) == Exited("a", spawned.pid, 7)
 
@@ -178,7 +231,7 @@ async def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
     async with supervisor(tmp_path) as running:
         life = await running.lives.get()
         await life.told(Children)
-        life.order(Spawn("a", ("/no/such/program",), {}, {}, "", False))
+        life.order(Spawn("a", ("/no/such/program",), {}, {}, False))
         failed = await life.told(SpawnFailed)
         assert failed.name == "a"
         assert "/no/such/program" in failed.reason
@@ -186,7 +239,7 @@ async def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 async def test_control_that_dies_is_started_again_and_told_what_runs(tmp_path: Path) -> None:
     async with supervisor(tmp_path) as running:
-        life, pid = await second_life(running, tmp_path)
+        life, pid = await second_life(running)
         life.order(Kill("a", signal.SIGKILL))
         exited = await life.told(Exited)
         assert (exited.pid, exited.status) == (pid, -signal.SIGKILL)
@@ -221,7 +274,7 @@ async def test_a_successor_of_control_is_told_that_the_gateway_is_ending(tmp_pat
 
 async def test_a_third_signal_ends_without_a_control_that_does_not_answer(tmp_path: Path) -> None:
     async with supervisor(tmp_path) as running:
-        life, pid = await second_life(running, tmp_path)
+        life, pid = await second_life(running)
         for count in (1, 2):
             running.process.terminate()
             assert await life.told(Signalled) == Signalled(count, reload=False)
@@ -232,7 +285,7 @@ async def test_a_third_signal_ends_without_a_control_that_does_not_answer(tmp_pa
 
 async def test_a_control_that_cannot_go_on_ends_nothing_that_serves(tmp_path: Path) -> None:
     async with supervisor(tmp_path) as running:
-        life, pid = await second_life(running, tmp_path)
+        life, pid = await second_life(running)
         life.order(Serving())
         life.writer.close()  # this control now exits with 78
         life = await running.lives.get()
@@ -241,7 +294,7 @@ async def test_a_control_that_cannot_go_on_ends_nothing_that_serves(tmp_path: Pa
 
 async def test_nothing_outlives_the_supervisor_not_even_when_it_is_killed(tmp_path: Path) -> None:
     async with supervisor(tmp_path) as running:
-        _, pid = await second_life(running, tmp_path, grandchild=False)
+        _, pid = await second_life(running, grandchild=False)
         running.process.kill()
         await running.process.wait()
         assert await gone(pid)
@@ -249,7 +302,7 @@ async def test_nothing_outlives_the_supervisor_not_even_when_it_is_killed(tmp_pa
 
 async def test_children_that_are_left_at_the_end_go_with_their_whole_group(tmp_path: Path) -> None:
     async with supervisor(tmp_path) as running:
-        life, pid = await second_life(running, tmp_path)
+        life, pid = await second_life(running)
         life.order(Exit(0))
         assert await running.process.wait() == 0
         assert group_of(pid) == []
@@ -259,3 +312,86 @@ async def test_a_control_that_calls_itself_unusable_ends_the_gateway(tmp_path: P
     program = SUPERVISOR.replace("sys.argv[2]", "'raise SystemExit(78)'")
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, "x", "x")
     assert await asyncio.wait_for(process.wait(), 20) == 78
+
+
+# --- instances, which stand behind a guard -------------------------------------------------------
+
+
+async def test_the_exit_of_an_instance_is_told_when_nothing_of_it_is_left(tmp_path: Path) -> None:
+    async with supervisor(tmp_path) as running:
+        life = await running.lives.get()
+        await life.told(Children)
+        pids = await family(life, tmp_path)
+        os.kill(pids[0], signal.SIGKILL)
+        assert await life.told(Exited) == Exited("instance.i", pids[0], -signal.SIGKILL)
+        assert running_among(pids) == []
+
+
+async def test_a_stopped_instance_is_deaf_to_sigterm_and_ended_by_sigkill(tmp_path: Path) -> None:
+    async with supervisor(tmp_path) as running:
+        life = await running.lives.get()
+        await life.told(Children)
+        pids = await family(life, tmp_path)
+        for pid in running_among(pids):
+            os.kill(pid, signal.SIGSTOP)
+        life.order(Kill("instance.i", signal.SIGTERM))
+        life.order(Kill("instance.i", signal.SIGKILL))
+        assert await life.told(Exited) == Exited("instance.i", pids[0], -signal.SIGKILL)
+        assert running_among(pids) == []
+
+
+async def test_the_exit_of_an_instance_whose_guard_was_killed_waits_for_all_of_it(
+    tmp_path: Path,
+) -> None:
+    async with supervisor(tmp_path) as running:
+        life = await running.lives.get()
+        await life.told(Children)
+        pids = await family(life, tmp_path)
+        os.kill(parent(pids[0]), signal.SIGKILL)
+        assert await life.told(Exited) == Exited("instance.i", pids[0], -signal.SIGKILL)
+        assert running_among(pids) == []
+
+
+async def test_no_descendant_of_an_instance_outlives_a_supervisor_that_is_killed(
+    tmp_path: Path,
+) -> None:
+    async with supervisor(tmp_path) as running:
+        life = await running.lives.get()
+        await life.told(Children)
+        pids = await family(life, tmp_path)
+        guard = parent(pids[0])
+        running.process.kill()
+        await running.process.wait()
+        assert await gone(guard)
+        assert running_among(pids) == []
+
+
+async def test_a_control_that_was_started_again_is_told_the_pid_of_the_instance(
+    tmp_path: Path,
+) -> None:
+    async with supervisor(tmp_path) as running:
+        life = await running.lives.get()
+        await life.told(Children)
+        pids = await family(life, tmp_path)
+        os.kill(life.pid, signal.SIGKILL)
+        life = await running.lives.get()
+        assert (await life.told(Children)).pids == {"instance.i": pids[0]}
+        life.order(Exit(0))
+        assert await running.process.wait() == 0
+        assert running_among(pids) == []
+
+
+async def test_an_instance_that_could_not_be_started_is_told_once(tmp_path: Path) -> None:
+    async with supervisor(tmp_path) as running:
+        life = await running.lives.get()
+        await life.told(Children)
+        life.order(instance(tmp_path, "/no/such/program"))
+        failed = await life.told(SpawnFailed)
+        assert "/no/such/program" in failed.reason
+        life.order(Kill("instance.i", signal.SIGKILL))
+        life.order(child("a", grandchild=False))
+        await life.told(Spawned)  # and no Exited before it
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from gateway.processes import descendants
 from tests.live.clients import Answer, ask, crowd
 from tests.live.gateways import Gateway, config, gone, running, scripted_model
 from tests.live.scripted_instance import write_snapshot
@@ -32,6 +33,11 @@ def children(gateway: Gateway) -> dict[int, str]:
         int(child): Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
         for child in found
     }
+
+
+def below(gateway: Gateway) -> list[int]:
+    """Everything that the supervisor has started, directly or not."""
+    return descendants(gateway.process.pid)
 
 
 def pid_of(gateway: Gateway, words: str) -> int:
@@ -162,22 +168,22 @@ async def test_a_refused_edit_of_the_config_does_not_come_in_by_a_crash_of_contr
 async def test_sigterm_finishes_the_streams_then_ends_everything(tmp_path: Path) -> None:
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
-        below = list(children(gateway))
-        assert len(below) == 4  # control, a worker, two instances
+        started = below(gateway)
+        assert len(started) == 6  # control, a worker, two instances and their guards
         seen = asyncio.Event()
         stream = asyncio.create_task(ask(gateway, "m", 200, seen=seen))
         await seen.wait()
         code = await gateway.end()
         assert (await stream).whole
         assert code == 0
-        for pid in below:
+        for pid in started:
             await gone(pid)
 
 
 async def test_a_second_sigterm_cuts_what_is_left(tmp_path: Path) -> None:
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
-        below = list(children(gateway))
+        started = below(gateway)
         seen = asyncio.Event()
         stream = asyncio.create_task(ask(gateway, "m", 3000, seen=seen))
         await seen.wait()
@@ -188,16 +194,16 @@ async def test_a_second_sigterm_cuts_what_is_left(tmp_path: Path) -> None:
         answer = await stream
         assert not answer.whole
         assert answer.broke
-        for pid in below:
+        for pid in started:
             await gone(pid)
 
 
 async def test_no_orphan_is_left_when_the_gateway_is_killed(tmp_path: Path) -> None:
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
-        below = list(children(gateway))
+        started = below(gateway)
         gateway.process.kill()
-        for pid in below:
+        for pid in started:
             await gone(pid)
 
 

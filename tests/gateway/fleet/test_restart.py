@@ -22,7 +22,22 @@ def test_exit_78_waits_until_somebody_asks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [(0, "exit 0"), (-9, "signal 9"), (None, "an unknown exit")]
+    ("status", "oom", "words"),
+    [
+        (0, False, "exit 0"),
+        (1, False, "exit 1"),
+        (78, False, "exit 78 (its snapshot or config is unusable)"),
+        (127, False, "exit 127 (its program was not found)"),
+        (137, False, "exit 137 (its program ended by signal 9 (SIGKILL))"),
+        (255, False, "exit 255"),
+        (-9, False, "signal 9 (SIGKILL)"),
+        (-9, True, "signal 9 (SIGKILL), when the kernel was short of memory"),
+        (-11, False, "signal 11 (SIGSEGV)"),
+        (-63, False, "signal 63"),
+        (None, False, "an unknown exit"),
+    ],
 )
-def test_an_end_in_words(status: int | None, words: str) -> None:
-    assert ended(status) == words
+def test_an_end_in_words_tells_exit_signal_and_want_of_memory_apart(
+    status: int | None, oom: bool, words: str
+) -> None:
+    assert ended(status, oom) == words

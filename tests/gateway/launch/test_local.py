@@ -1,9 +1,12 @@
 import sys
 
+import pytest
+
 from gateway.config import parse
 from gateway.fleet.commands import Launch
 from gateway.launch.local import TOKEN, LocalLauncher, spawn
-from gateway.messages import Message
+from gateway.mains import guard
+from gateway.messages import Message, Spawn
 from tests.gateway.fleet.builders import LAUNCHED
 
 ORDER = Launch("m-1-0", "m", "1", "d0")
@@ -12,14 +15,20 @@ OWN = LAUNCHED.replace(
 )
 
 
+def behind(order: Spawn) -> tuple[str, ...]:
+    """The command of the instance itself."""
+    assert order.command[:4] == (sys.executable, "-P", "-m", "gateway.mains.guard")
+    return order.command[order.command.index("--") + 1 :]
+
+
 def options(command: tuple[str, ...]) -> dict[str, str]:
     return dict(zip(command[5::2], command[6::2], strict=True))
 
 
 def test_the_default_is_sluicegate_instance_on_the_snapshot() -> None:
     order = spawn(ORDER, parse(LAUNCHED), "127.0.0.1:9902", "secret")
-    assert order.command[:5] == (sys.executable, "-P", "-m", "gateway.cli", "instance")
-    given = options(order.command)
+    assert behind(order)[:5] == (sys.executable, "-P", "-m", "gateway.cli", "instance")
+    given = options(behind(order))
     assert given["--instance-id"] == "m-1-0"
     assert given["--registry"] == "127.0.0.1:9902"
     assert (given["--device"], given["--device-kind"]) == ("d0", "cpu")
@@ -27,24 +36,68 @@ def test_the_default_is_sluicegate_instance_on_the_snapshot() -> None:
     assert (given["--grace-s"], given["--error-linger-s"]) == ("30", "30")
     assert "--threads" not in given
     assert order.name == "instance.m-1-0"
-    assert order.log == "var/log/m-1-0.log"
     assert order.handed_over
 
 
 def test_the_token_is_in_the_environment_and_nowhere_else() -> None:
     order = spawn(ORDER, parse(LAUNCHED), "127.0.0.1:9902", "secret")
-    assert order.environment == {TOKEN: "secret"}
+    assert order.environment[TOKEN] == "secret"
     assert not any("secret" in part for part in order.command)
 
 
 def test_threads_are_passed_when_the_file_names_them() -> None:
     text = LAUNCHED.replace("replicas =", "threads = 3\nreplicas =")
-    assert options(spawn(ORDER, parse(text), "h:1", "t").command)["--threads"] == "3"
+    assert options(behind(spawn(ORDER, parse(text), "h:1", "t")))["--threads"] == "3"
 
 
 def test_a_command_of_ones_own_is_filled_in_and_other_braces_stay() -> None:
     order = spawn(ORDER, parse(OWN), "h:1", "t")
-    assert order.command == ("serve", "--port=m", "d0", "{unknown}")
+    assert behind(order) == ("serve", "--port=m", "d0", "{unknown}")
+
+
+def test_every_instance_stands_behind_a_guard_that_writes_its_log() -> None:
+    for text in (LAUNCHED, OWN):
+        order = spawn(ORDER, parse(text), "h:1", "t")
+        numbers = {"{instances_life}": "8", "{said}": "9"}
+        given = guard.arguments([numbers.get(part, part) for part in order.command[4:]])
+        assert (given.life_fd, given.said_fd, str(given.log)) == (8, 9, "var/log/m-1-0.log")
+        assert (given.instance_id, given.model, given.version) == ("m-1-0", "m", "1")
+        assert given.log_max_bytes == 16 << 20
+        assert len(given.command) == len(behind(order))
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "seen"),
+    [
+        ("cpu", 0, {"ASCEND_RT_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": ""}),
+        (
+            "ascend",
+            3,
+            {"ASCEND_RT_VISIBLE_DEVICES": "3", "CUDA_VISIBLE_DEVICES": "", "DEVICE_ID": "0"},
+        ),
+        (
+            "gpu",
+            2,
+            {
+                "ASCEND_RT_VISIBLE_DEVICES": "",
+                "CUDA_VISIBLE_DEVICES": "2",
+                "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            },
+        ),
+    ],
+)
+def test_an_instance_sees_its_own_device_and_no_other(
+    kind: str, index: int, seen: dict[str, str]
+) -> None:
+    text = LAUNCHED.replace("memory_gb", f'kind = "{kind}"\nindex = {index}\nmemory_gb')
+    assert spawn(ORDER, parse(text), "h:1", "t").environment == {TOKEN: "t", **seen}
+
+
+def test_the_device_can_be_named_in_a_command_of_ones_own() -> None:
+    text = OWN.replace('"{device}"', '"{device_kind}:{device_index}", "{threads}"')
+    text = text.replace("memory_gb", 'kind = "ascend"\nindex = 5\nmemory_gb')
+    command = behind(spawn(ORDER, parse(text), "h:1", "t"))
+    assert command == ("serve", "--port=m", "ascend:5", "0", "{unknown}")
 
 
 def test_a_launch_is_one_order_to_the_supervisor() -> None:

@@ -1,0 +1,53 @@
+"""A log file of bounded size: when it is full it becomes `NAME.1`, and a new one begins.
+
+Floor 3, I/O.   Owner: the guard of the instance.
+A disk that takes no more costs lines; it holds nobody up.
+"""
+
+import os
+from pathlib import Path
+
+
+class LogFile:
+    """path: of the file that is written to. max_bytes: of it, and of the one before it.
+
+    Raises: OSError, when it cannot be opened at the start.
+    """
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._torn = False  # the last line is in the file in part
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = self._open()
+
+    def write(self, lines: bytes) -> bool:
+        """Whole lines, which stay in one file; False when the disk does not take them."""
+        if self._torn:
+            lines = b"\n" + lines
+        try:
+            if self._fd < 0:
+                self._fd = self._open()
+            if self._size and self._size + len(lines) > self._max_bytes:
+                self._rotate()
+            written = os.write(self._fd, lines)
+        except OSError:
+            return False
+        self._size += written
+        self._torn = written < len(lines)
+        return not self._torn
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _open(self) -> int:
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._size = os.fstat(fd).st_size
+        return fd
+
+    def _rotate(self) -> None:
+        self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        self.close()
+        self._fd = self._open()
