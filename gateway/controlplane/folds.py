@@ -25,7 +25,7 @@ class Folds:
         self._store = store
         self._number = number  # of the segment
         self._fleet = fleet
-        self._folding: set[int] = set()
+        self._folding: set[tuple[str, str]] = set()  # one at a time adds to a base
         self.retained: dict[tuple[str, str], list[int]] = {}
 
     def restore(self, documents: Documents) -> tuple[str, ...]:
@@ -49,11 +49,11 @@ class Folds:
                 clear_slot(self._segment, slot)
 
     async def fold(self, slot: int, model: str, version: str) -> bool:
-        """Fold it, if it is empty and not being folded already."""
-        if slot in self._folding or self._segment.in_flight(slot):
-            return False
-        self._folding.add(slot)
+        """Fold it, if it is empty and no slot of its version is being folded."""
         key = (model, version)
+        if key in self._folding or self._segment.in_flight(slot):
+            return False
+        self._folding.add(key)
         base = self.retained.get(key, [0] * SLOT_CELLS)
         cells = list(map(sum, zip(base, self._segment.slot_totals(slot), strict=True)))
         document = {"model": model, "version": version, "segment": self._number, "cells": cells}
@@ -63,7 +63,7 @@ class Folds:
         except StoreFailed:
             return False  # it is asked for again
         finally:
-            self._folding.discard(slot)
+            self._folding.discard(key)
         self.retained[key] = cells
         clear_slot(self._segment, slot)
         return True

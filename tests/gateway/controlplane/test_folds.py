@@ -1,3 +1,4 @@
+import asyncio
 import os
 from collections.abc import Iterator, Sequence
 
@@ -21,6 +22,7 @@ class FakeStore:
         return {}
 
     async def write(self, changes: Sequence[Change]) -> None:
+        await asyncio.sleep(0)  # as in a thread: others go on meanwhile
         if self.broken:
             raise StoreFailed("disk full")
         self.written += changes
@@ -104,6 +106,17 @@ async def test_a_slot_that_is_held_or_cannot_be_written_is_left_for_later(bench:
     bench.store.broken = True
     assert not await bench.folds.fold(3, "m", "1")
     assert bench.segment.slot_totals(3)[ACCEPTED] == 1
+
+
+async def test_two_slots_of_a_version_are_not_folded_at_once(bench: Bench) -> None:
+    """Once they were: both added to the same base, and what one of them had counted was gone."""
+    bench.served(3)
+    bench.served(4)
+    folds = bench.folds
+    first, second = await asyncio.gather(folds.fold(3, "m", "1"), folds.fold(4, "m", "1"))
+    assert (first, second) == (True, False)
+    assert await folds.fold(4, "m", "1")  # asked again
+    assert folds.retained["m", "1"][ACCEPTED] == 2
 
 
 def test_a_sample_is_that_of_the_current_incarnation(bench: Bench) -> None:
