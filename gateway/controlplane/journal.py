@@ -33,7 +33,8 @@ class Journal:
         self._ring.append(event)
         woken, self._woken = self._woken, asyncio.Event()
         woken.set()
-        extra = {"kind": kind, "subject": subject}
+        told = fields if warn else {}  # the log outlives the ring: a warning says all that it knows
+        extra = {**told, "kind": kind, "subject": subject}
         log.log(logging.WARNING if warn else logging.INFO, "%s", text, extra=extra)
 
     async def events(self, after: int | None) -> AsyncIterator[Event]:

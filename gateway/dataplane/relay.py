@@ -137,9 +137,6 @@ class Exchange(Placing):
         plane, claim = self.plane, self.claim
         harmless = claim.route.replayable or self.request.start.method in IDEMPOTENT
         decision = decide(failure, self._begun(), self.body.whole, harmless)
-        if outcome in BLAMES_INSTANCE:
-            said = {"outcome": outcome.name.lower(), "why": error.message}
-            log.warning("attempt failed", extra={**said, "request_id": f"{self.number:016x}"})
         may = claim.attempts <= plane.bounds.replays_max
         if decision is Decision.REPLAY and may and plane.budget.spend():
             self._replay(outcome, error)
@@ -153,6 +150,8 @@ class Exchange(Placing):
     def _replay(self, outcome: Outcome, error: GatewayError) -> None:
         """Once more, on another instance of the same version."""
         claim = self.claim
+        if outcome in BLAMES_INSTANCE:
+            self._warn("attempt failed", outcome, error)
         self.drop_connection()
         self.stage = next_stage(self.stage, stages.REPLAYED)
         claim.avoid_target()
@@ -176,9 +175,26 @@ class Exchange(Placing):
 
     def _tell(self, error: GatewayError, begun: bool) -> None:
         """The request is over with its last attempt."""
+        self._name_loss(error)
         self.body.let_go()
         self.claim.finish(self._failed, error.refusal)
         self._say(error, begun)
+
+    def _name_loss(self, error: GatewayError) -> None:
+        """Whose request it was, for who reads the log: the client may have seen a cut only."""
+        outcome = Outcome(self._failed)
+        if self.claim.attempts and outcome in BLAMES_INSTANCE:
+            self._warn("request lost", outcome, error)
+
+    def _warn(self, text: str, outcome: Outcome, error: GatewayError) -> None:
+        fields = {
+            "request_id": f"{self.number:016x}",
+            "client_request_id": self.client_id.decode("latin-1"),
+            "instance": self.claim.target.instance,
+            "cause": outcome.name.lower(),
+            "why": error.message,
+        }
+        log.warning(text, extra=fields)
 
     # -- ends
 
@@ -187,6 +203,7 @@ class Exchange(Placing):
         claim = self.claim
         claim.stop_waiting(self.plane.clock())
         self.stage = next_stage(self.stage, stages.REFUSED)
+        self._name_loss(error)
         self.body.let_go()
         claim.finish(self._failed, error.refusal)
         self.caller.answer(error)

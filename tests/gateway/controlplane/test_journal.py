@@ -1,6 +1,8 @@
 import asyncio
 from itertools import count
 
+import pytest
+
 from gateway.controlplane.journal import REMEMBERED, Journal
 
 
@@ -32,3 +34,11 @@ async def test_only_so_many_are_remembered() -> None:
     for number in range(REMEMBERED + 10):
         book.record("drain", "a", str(number), {}, warn=False)
     assert (await anext(book.events(0))).text == "10"
+
+
+def test_a_warning_is_logged_with_all_that_it_knows(caplog: pytest.LogCaptureFixture) -> None:
+    """The ring ends with the process; who was lost has to be in what stays."""
+    fields = {"client_request_id": "mine", "cause": "worker died"}
+    journal().record("request", "1f", "request 1f lost", fields, warn=True)
+    (line,) = caplog.records
+    assert vars(line).items() >= {**fields, "kind": "request", "subject": "1f"}.items()

@@ -219,6 +219,53 @@ async def test_where_a_close_would_look_whole_the_cut_is_a_reset(rig: Rig) -> No
     assert client.socket.options[-1][2] == b"\x01\0\0\0\0\0\0\0"  # linger 0: RST
 
 
+# --- who was lost ---
+
+
+@pytest.mark.parametrize(("begun", "cause"), [(True, "truncated"), (False, "reset")])
+async def test_a_request_lost_with_its_instance_is_named_with_the_client_s_id(
+    rig: Rig, caplog: pytest.LogCaptureFixture, begun: bool, cause: str
+) -> None:
+    """Our own number alone does not help the client, who sees a cut and knows only its own id."""
+    client, instance = await rig.asked(post(b'{"model":"m"}', b"x-request-id: mine"))
+    if begun:
+        instance.feed(CHUNKED_HEAD + chunk(b"data: 1\n\n"))
+    instance.end(ConnectionResetError())
+    assert client.closed if begun else status_of(client.out) == 502
+    (line,) = caplog.records
+    assert line.message == "request lost"
+    told = vars(line)
+    assert (told["client_request_id"], told["cause"]) == ("mine", cause)
+    assert told["instance"].startswith("i")
+
+
+async def test_an_attempt_that_was_made_good_elsewhere_is_not_named_as_a_loss(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.loop.refused = {1}
+    for _ in range(6):
+        _, instance = await rig.asked(post())
+        instance.feed(ok())
+    assert {line.message for line in caplog.records} == {"attempt failed"}
+
+
+async def test_who_waits_in_vain_after_a_failed_attempt_is_named_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = Rig(table(1, route(version(target(1, 1, limit=1), target(2, 2, limit=1)))))
+    rig.loop.refused = {1}
+    _, held = await rig.asked(post())
+    second = rig.client()
+    second.feed(post(b'{"model":"m"}', b"x-request-id: mine"))
+    await rig.dialled()
+    rig.publish(table(2, route(version())))  # nothing is left to wait for
+    assert status_of(second.out) == 503
+    lost = [line for line in caplog.records if line.message == "request lost"]
+    assert [vars(line)["client_request_id"] for line in lost] == ["mine"]
+    held.feed(ok())
+    rig.close()
+
+
 # --- elsewhere ---
 
 
