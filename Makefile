@@ -15,7 +15,7 @@ COMPILED := $(BIN)/python .ci/compiled.py
 PLANE := $(addprefix tests/gateway/,test_native.py wire routing state dataplane)
 PYTHON ?= $(shell .ci/find-python)
 
-.PHONY: help run test test-fast test-compiled lint format docs proto models lock wheels bench bench-quick http-cases clean
+.PHONY: help run test test-fast test-compiled lint format docs proto models lock wheels bench bench-quick http-cases chaos clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -93,6 +93,9 @@ bench-quick: $(VENV)/ready ## nginx and Sluicegate compiled, in less than a minu
 
 http-cases: $(VENV)/ready ## CASES=script.py (like tests/http_cases.py), ARGS="its options", against a fresh gateway
 	@$(BIN)/python -m tests.bench.run_cases "$(or $(CASES),tests/http_cases.py)" $(ARGS)
+
+chaos: $(VENV)/ready ## real processes under load, an operator who never rests, SIGKILLs; SECONDS=300 KILLS=6 SEED=1
+	@$(BIN)/python -m tests.chaos --seconds $(or $(SECONDS),300) --kills $(or $(KILLS),6) --seed $(or $(SEED),1) $(ARGS)
 
 proto: $(VENV)/ready ## stubs from proto/sluicegate/v1/lifecycle.proto
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=proto \

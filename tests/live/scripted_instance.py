@@ -21,7 +21,7 @@ from backends.settings import Settings
 from backends.snapshots.manifest import FileEntry, Manifest
 from backends.snapshots.repository import Repository, Snapshot
 from sluicegate.v1.states import Phase
-from tests.backends.fakes import ScriptedEngine
+from tests.backends.fakes import Rule, ScriptedEngine
 from tests.backends.rig import ByteText, PlainScanner
 
 STEP_S: Final = 0.01
@@ -44,9 +44,12 @@ def printable(ids: tuple[int, ...]) -> int:
 class PacedEngine(ScriptedEngine):
     """`time.sleep` is the device's speed here: it runs on the model thread."""
 
-    def __init__(self, load_s: float) -> None:
-        super().__init__(slots=SLOTS, max_seq_len=POSITIONS, chunk_max=512, rule=printable)
+    def __init__(
+        self, load_s: float, slots: int = SLOTS, rule: Rule = printable, step_s: float = STEP_S
+    ) -> None:
+        super().__init__(slots=slots, max_seq_len=POSITIONS, chunk_max=512, rule=rule)
         self._load_s = load_s
+        self._step_s = step_s
 
     def load(self, report: Report) -> None:
         for tenth in range(10):
@@ -55,7 +58,7 @@ class PacedEngine(ScriptedEngine):
         super().load(report)
 
     def decode(self, ids: NDArray[np.int32], positions: NDArray[np.int32]) -> NDArray[np.float32]:
-        time.sleep(STEP_S)
+        time.sleep(self._step_s)
         self.calls.clear()
         return super().decode(ids, positions)
 
