@@ -22,7 +22,6 @@ from gateway.dataplane.caller import (
     REST,
     STREAMED_BODY,
 )
-from gateway.dataplane.dial import no_delay
 from gateway.dataplane.plane import Plane
 from gateway.dataplane.stages import DIALLING, UNPLACED
 from gateway.errors import BadFraming, GatewayError
@@ -65,7 +64,6 @@ class ClientConnection(Asking):
         plane.ledger.connected()
         if len(plane.clients) > plane.clients_max:
             transport.abort()  # what is left of descriptors belongs to the requests that are here
-        no_delay(transport)
         peer = transport.get_extra_info("peername")
         self.peer = peer[0].encode() if isinstance(peer, tuple) else b"unknown"  # RFC 7239 6.2
         plane.tick()

@@ -9,7 +9,7 @@ get it (RFC 9112 section 11.2).
 from typing import Any, Final
 
 from gateway.dataplane.plane import Plane
-from gateway.errors import BadFraming
+from gateway.errors import BadFraming, GatewayError
 from gateway.state.pool import Pooled
 from gateway.wire.chunks import ChunkReader
 from gateway.wire.events import EventScanner
@@ -29,6 +29,18 @@ class Listener:
     __slots__ = ("scanner",)
 
     scanner: EventScanner | None
+
+    def opened(self, connection: "InstanceConnection") -> None:
+        """It has just been made, for this listener."""
+        raise NotImplementedError
+
+    def dialled(self, connection: "InstanceConnection") -> None:
+        """The dial that it waited for has ended; nothing has been sent."""
+        raise NotImplementedError
+
+    def unreachable(self, error: GatewayError) -> None:
+        """That dial has failed: the instance was not there, or not in time; or we could not try."""
+        raise NotImplementedError
 
     def interim(self, head: ResponseHead) -> None:
         """A 1xx other than 101."""
@@ -155,11 +167,21 @@ class InstanceConnection(Pooled):
             else:
                 self.transport.resume_reading()
 
+    def _hold_on(self) -> None:
+        if self._paused and not self.transport.is_closing():
+            self.transport.pause_reading()
+
     # -- what the transport tells
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         self.port = transport.get_extra_info("sockname")[1]
+        listener = self.listener
+        if listener is not None:
+            self.listener = None
+            listener.opened(self)
+            if self._paused:  # uvloop begins to read after this call, whatever was said in it
+                self._plane.loop.call_soon(self._hold_on)
 
     def data_received(self, data: bytes) -> None:
         listener = self.listener

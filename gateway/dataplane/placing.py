@@ -5,20 +5,19 @@ Reading the table and opening the lease is one step without an await. Until the 
 answered, what is here of the request may be sent again; how it ends is `relay`.
 """
 
-from asyncio import Task
 from typing import Final
 
 from gateway.dataplane import stages
 from gateway.dataplane.body import HeldBody
 from gateway.dataplane.caller import Caller
 from gateway.dataplane.claim import Claim
-from gateway.dataplane.dial import dial, unreachable
+from gateway.dataplane.dial import Dial
 from gateway.dataplane.instance import InstanceConnection, Listener
 from gateway.dataplane.plane import Plane
-from gateway.dataplane.stages import DIALLING, SETTLED, next_stage
+from gateway.dataplane.stages import SETTLED, next_stage
 from gateway.errors import GatewayError
 from gateway.records import Stage
-from gateway.routing.compiled import CompiledRoute, CompiledTarget
+from gateway.routing.compiled import CompiledRoute
 from gateway.wire.compose import id_lines, request_head
 from gateway.wire.heads import RequestHead
 
@@ -71,16 +70,12 @@ class Placing(Listener):
         self.number = 0
         self.client_id = self._ids = self._framing = b""
         self.connection: InstanceConnection | None = None
-        self._dialling: Task[None] | None = None
+        self._dialling: Dial | None = None
         self.generates = self.complete = self.moved = False
         self.stalled_upload = False  # the instance does not read what we write
         self.sent = self.first_ns = self.began_ns = self.since_ns = 0
 
     # -- how it may fail; requests belong to Exchange
-
-    def unreachable(self, error: GatewayError) -> None:
-        """The instance was not there, or not in time; or we could not even try."""
-        raise NotImplementedError
 
     def refuse(self, error: GatewayError) -> None:
         """We say no to a request that holds no instance."""
@@ -155,7 +150,8 @@ class Placing(Listener):
         if connection is None:
             claim.open(self.number, self.client_id, now, _CONNECTING, 0)
             self.stage = next_stage(self.stage, stages.DIAL_BEGAN)
-            self._dialling = plane.start(self._dial(target, claim.lease))
+            self._dialling = dialling = Dial(plane, target, self)
+            dialling.begin()
         else:
             stage = _WAITING if self.complete else _SENDING
             claim.open(self.number, self.client_id, now, stage, connection.port)
@@ -171,26 +167,13 @@ class Placing(Listener):
             connection = pool.checkout(slot, now)
         return connection
 
-    async def _dial(self, target: CompiledTarget, lease: int) -> None:
-        """Ends with this exchange's `_dialling` set to None, or is cancelled by it."""
-        try:
-            connection = await dial(self.plane, target)
-        except GatewayError as exc:
-            if self.stage == DIALLING and self.claim.lease == lease:
-                self._dialling = None
-                self.unreachable(exc)
-            return
-        if self.stage == DIALLING and self.claim.lease == lease:
-            self._dialling = None
-            if connection.transport.is_closing():  # nothing was sent: as if it had not been there
-                self.unreachable(unreachable(target, "it closed the connection at once"))
-                return
-            self.plane.ledger.sending(lease, connection.port)
-            if self.complete:
-                self.plane.ledger.waiting(lease)
-            self._attach(connection)
-        else:
-            connection.release(True)  # the request has ended meanwhile; the next may have it
+    def dialled(self, connection: InstanceConnection) -> None:
+        self._dialling = None
+        ledger, lease = self.plane.ledger, self.claim.lease
+        ledger.sending(lease, connection.port)
+        if self.complete:
+            ledger.waiting(lease)
+        self._attach(connection)
 
     def _attach(self, connection: InstanceConnection) -> None:
         """Send what is here of the request on this connection; the ledger knows already."""

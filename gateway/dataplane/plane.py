@@ -6,6 +6,7 @@ nanoseconds, as in the segment): deadlines are numbers of it, compared once a se
 """
 
 import asyncio
+import socket
 import sys
 from collections.abc import Callable, Coroutine
 from random import Random
@@ -52,6 +53,7 @@ class Plane:
         "held_bytes",
         "ledger",
         "loop",
+        "new_socket",
         "now",
         "on_left",
         "pool",
@@ -84,6 +86,7 @@ class Plane:
         self.cell = Cell()
         self.pool = Pool()
         self.waitroom = Waitroom()
+        self.new_socket: Callable[..., Any] = socket.socket  # for a dial
         self.budget = Budget()
         self.clients_max = clients_max
         self.clients: dict[Any, None] = {}  # in order of arrival
@@ -138,7 +141,7 @@ class Plane:
         return self._number_begins + HEX[self._number & 0xFF]
 
     def start(self, dial: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Dialling is the one thing that needs a task; it is kept until it ends."""
+        """Dialling by name is the one thing that needs a task; it is kept until it ends."""
         task = self.loop.create_task(dial)
         self.dials.add(task)
         task.add_done_callback(self.dials.discard)

@@ -37,13 +37,46 @@ LAYOUT: Final = Layout(rows=2, slots=8, sections=3, leases=64)
 
 
 class FakeSocket:
-    family = 0
+    """Of a transport, or of a dial. `code`: what connecting has come to so far. `codes` and `said`
+    are by port, as FakeLoop has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, codes: dict[int, int], said: dict[int, bytes | OSError]) -> None:
         self.options: list[tuple[Any, ...]] = []
+        self.open = True
+        self.code = 0
+        self._port = 0
+        self._codes = codes
+        self._said = said
 
     def setsockopt(self, *option: Any) -> None:
         self.options.append(option)
+
+    def setblocking(self, blocking: bool) -> None:
+        assert not blocking
+
+    def connect_ex(self, address: tuple[str, int]) -> int:
+        """Under way at first, as on this machine too."""
+        if not self._port:
+            self._port = address[1]
+            self.code = self._codes.get(self._port, 0)
+            return errno.EINPROGRESS
+        return self.code
+
+    def getsockopt(self, level: int, option: int) -> int:
+        return self.code
+
+    def recv(self, size: int, flags: int) -> bytes:
+        assert self.open
+        said = self._said.get(self._port, BlockingIOError())
+        if isinstance(said, OSError):
+            raise said
+        return said
+
+    def detach(self) -> None:
+        assert self.open
+        self.open = False
+
+    close = detach
 
 
 class FakeTransport:
@@ -55,7 +88,7 @@ class FakeTransport:
         self.closed = ""
         self.reading = True
         self.eof_written = False
-        self.socket = FakeSocket()
+        self.socket = FakeSocket({}, {})
         self.lost = False
         self.full = False  # the next write fills the buffer
 
@@ -114,31 +147,68 @@ class FakeTransport:
 
 
 class FakeLoop:
-    """Connects at once, or refuses ports, or leaves dials waiting."""
+    """Connects at once, or refuses ports, or leaves dials waiting. `codes`: other errors, by port;
+    `said`: what the other end of a port does before it is sent anything."""
 
     def __init__(self) -> None:
         self.refused: set[int] = set()
         self.no_descriptor: set[int] = set()  # ports that we have no descriptor to dial with
         self.stuck: set[int] = set()
+        self.codes: dict[int, int] = {}
+        self.said: dict[int, bytes | OSError] = {}
         self.instances: list[FakeTransport] = []  # in order of connecting
+        self.sockets: list[FakeSocket] = []  # of dials to addresses
+        self.writers: dict[FakeSocket, Callable[[], None]] = {}
         self._loop = asyncio.get_running_loop()
 
     def create_task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._loop.create_task(coroutine)
 
+    def call_soon(self, function: Callable[..., None], *given: Any) -> None:
+        self._loop.call_soon(function, *given)
+
+    def new_socket(self, family: int, kind: int, protocol: int) -> FakeSocket:
+        codes = dict.fromkeys(self.stuck, errno.EINPROGRESS)
+        codes |= dict.fromkeys(self.refused, errno.ECONNREFUSED)
+        codes |= dict.fromkeys(self.no_descriptor, errno.EMFILE)
+        self.sockets.append(sock := FakeSocket({**codes, **self.codes}, self.said))
+        return sock
+
+    def add_writer(self, sock: FakeSocket, function: Callable[[], None]) -> None:
+        self.writers[sock] = function
+
+    def remove_writer(self, sock: FakeSocket) -> None:
+        del self.writers[sock]
+
+    def made(self, protocol: InstanceConnection) -> FakeTransport:
+        return FakeTransport(protocol)
+
+    def shake_hands(self, code: int) -> None:
+        """The handshake of the only dial that waits comes to this."""
+        ((sock, tell),) = self.writers.items()
+        sock.code = code
+        tell()
+
     async def create_connection(
-        self, factory: Callable[[], InstanceConnection], host: str, port: int
+        self,
+        factory: Callable[[], InstanceConnection],
+        host: str = "",
+        port: int = 0,
+        sock: FakeSocket | None = None,
     ) -> tuple[FakeTransport, InstanceConnection]:
-        if port in self.stuck:
-            await asyncio.Event().wait()
-        if port in self.refused:
-            raise ConnectionRefusedError(111, "Connection refused")
-        if port in self.no_descriptor:
-            raise OSError(errno.EMFILE, "Too many open files")
+        assert (host == "") == (sock is not None)
         protocol = factory()
-        transport = FakeTransport(protocol)
-        protocol.connection_made(transport)
-        self.instances.append(transport)
+        transport = self.made(protocol)
+        made = self._loop.create_future()
+
+        def connect() -> None:
+            self.instances.append(transport)
+            protocol.connection_made(transport)
+            transport.reading = True  # as uvloop has it
+            made.set_result(None)
+
+        self._loop.call_soon(connect)
+        await made
         return transport, protocol
 
 
@@ -147,12 +217,18 @@ class Rig:
         self.fd = create(Layout(LAYOUT.rows, LAYOUT.slots, LAYOUT.sections, leases))
         self.segment = Segment(self.fd)
         self.ledger = Ledger(self.segment, 0)
-        self.loop = FakeLoop()
         self.now = NS
         self.suspected: list[Suspected] = []
-        loop: Any = self.loop
+        loop: Any = FakeLoop()
         self.plane = Plane(loop, self.ledger, Random(7), self.clock, self.suspected.append)
+        self.use(loop)
         self.publish(published)
+
+    def use(self, loop: FakeLoop) -> None:
+        self.loop = loop
+        stands_in: Any = loop
+        self.plane.loop = stands_in
+        self.plane.new_socket = loop.new_socket
 
     def clock(self) -> int:
         return self.now
@@ -223,6 +299,8 @@ class Rig:
         assert sum(tally.held for tally in routes) == held
 
     def close(self) -> None:
+        """No dial has left a socket behind."""
+        assert [sock for sock in self.loop.sockets if sock.open] == list(self.loop.writers)
         os.close(self.fd)
 
 

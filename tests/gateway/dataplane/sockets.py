@@ -138,6 +138,7 @@ class Street:
         self.plane = self.rig.plane
         self._loop = asyncio.get_running_loop()
         self.plane.loop = self._loop
+        self.plane.new_socket = socket.socket
         self._peers: list[Peer] = []
 
     async def open(self) -> None:
@@ -146,7 +147,7 @@ class Street:
         self._server = await self._loop.create_server(factory, "127.0.0.1", 0)
         self._port: int = self._server.sockets[0].getsockname()[1]
 
-    def _peer(self, sock: socket.socket) -> Peer:
+    def peer(self, sock: socket.socket) -> Peer:
         self._peers.append(peer := Peer(sock))
         return peer
 
@@ -154,13 +155,13 @@ class Street:
         sock = socket.socket()
         sock.setblocking(False)
         await self._loop.sock_connect(sock, ("127.0.0.1", self._port))
-        return self._peer(sock)
+        return self.peer(sock)
 
     async def dialled(self, slot: int = 1) -> Peer:
         """The gateway's next connection to this instance."""
         async with asyncio.timeout(PATIENCE_S):
             sock, _ = await self._loop.sock_accept(self._doors[slot])
-        return self._peer(sock)
+        return self.peer(sock)
 
     def waits_to_be_accepted(self, slot: int = 1) -> bool:
         """Whether the gateway has dialled this instance once more."""
@@ -168,7 +169,7 @@ class Street:
             sock, _ = self._doors[slot].accept()
         except BlockingIOError:
             return False
-        self._peer(sock)
+        self.peer(sock)
         return True
 
     async def asked(self, request: bytes, slot: int = 1) -> tuple[Peer, Peer]:

@@ -5,53 +5,49 @@ import errno
 import os
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
-from gateway.dataplane.dial import OUR_OWN_LIMITS, dial, no_delay, unreachable
-from gateway.dataplane.instance import InstanceConnection
-from gateway.dataplane.plane import Plane
-from gateway.errors import GatewayError
-from gateway.records import Outcome
-from gateway.routing.compiled import CompiledTarget
+from gateway.dataplane.dial import NO_FAMILY, OUR_OWN_LIMITS, family_of, unreachable
+from gateway.dataplane.stages import DIALLING
+from gateway.records import Outcome, RouteTable
 from gateway.state.shared import ATTEMPTS
-from tests.gateway.dataplane.rig import FakeLoop, FakeTransport, Rig, get, ok, post, status_of
-from tests.gateway.dataplane.sockets import on_uvloop
+from tests.gateway.dataplane.rig import (
+    FakeLoop,
+    FakeTransport,
+    Rig,
+    code_of,
+    get,
+    ok,
+    post,
+    status_of,
+)
 from tests.gateway.plain import route, table, target, version
 
-NO_DELAY: Final = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+NAME: Final = "box-7.example"
 
 
-class Refusing:
-    """A loop on which every dial fails in this way."""
-
-    def __init__(self, failure: OSError) -> None:
-        self._failure = failure
-
-    async def create_connection(self, factory: object, host: str, port: int) -> object:
-        raise self._failure
+def at(host: str) -> RouteTable:
+    """One instance, on port 1 of this host."""
+    return table(1, route(version(replace(target(1, 1), host=host))))
 
 
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
     made = Rig(table(1, route(version(target(1, 1)))))
     yield made
+    made.check()
     made.close()
 
 
-def target_at(rig: Rig, port: int) -> CompiledTarget:
-    """The plane's only target, on this port of this machine."""
-    rig.publish(table(2, route(version(target(1, port)))))
-    return rig.plane.cell.read().routes["m"].by_name["1"].targets[0]
-
-
-async def failure(rig: Rig, exc: OSError) -> GatewayError:
-    loop: Any = Refusing(exc)
-    rig.plane.loop = loop
-    with pytest.raises(GatewayError) as caught:
-        await dial(rig.plane, target_at(rig, 1))
-    return caught.value
+async def answered(rig: Rig) -> bytes:
+    """What a client is told whose request needs a new connection."""
+    client = rig.client()
+    client.feed(post())
+    await rig.dialled()
+    return client.out
 
 
 THEIRS: Final = (
@@ -65,135 +61,240 @@ THEIRS: Final = (
 
 @pytest.mark.parametrize("number", THEIRS, ids=errno.errorcode.get)
 async def test_an_instance_that_is_not_there_is_a_502_that_names_it(rig: Rig, number: int) -> None:
-    error = await failure(rig, OSError(number, os.strerror(number)))
-    assert (error.refusal.code, error.refusal.status) == ("connect_failed", 502)
-    assert error.message == f"cannot connect to i1: {os.strerror(number)}"
-    assert error.details == {"instance": "i1"}
-    assert error.retry_after_s == 0
+    rig.loop.codes = {1: number}
+    answer = await answered(rig)
+    assert (code_of(answer), status_of(answer)) == ("connect_failed", 502)
+    assert b"cannot connect to i1: %s" % os.strerror(number).encode() in answer
+    assert b'"instance":"i1"' in answer
+    assert b"retry-after" not in answer
+    assert [suspected.slot for suspected in rig.suspected] == [1]
 
 
 OURS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL)
 
 
+@pytest.mark.parametrize("where", ["socket", "connect"])
 @pytest.mark.parametrize("number", OURS, ids=errno.errorcode.get)
-async def test_a_limit_of_this_machine_is_a_503_that_blames_nobody(rig: Rig, number: int) -> None:
-    error = await failure(rig, OSError(number, os.strerror(number)))
-    assert (error.refusal.code, error.refusal.status) == ("leases_full", 503)
-    assert os.strerror(number) in error.message
-    assert error.details == {}
-    assert error.retry_after_s == 1
+async def test_a_limit_of_this_machine_is_a_503_that_blames_nobody(
+    rig: Rig, number: int, where: str
+) -> None:
+    def no_socket(family: int, kind: int, protocol: int) -> object:
+        raise OSError(number, os.strerror(number))
+
+    if where == "socket":
+        rig.plane.new_socket = no_socket
+    rig.loop.codes = {1: number}
+    answer = await answered(rig)
+    assert (code_of(answer), status_of(answer)) == ("leases_full", 503)
+    assert os.strerror(number).encode() in answer
+    assert b'"instance"' not in answer
+    assert b"\r\nretry-after: 1\r\n" in answer
+    assert rig.suspected == []
 
 
 def test_the_limits_of_this_machine_are_all_tested() -> None:
     assert frozenset(OURS) == OUR_OWN_LIMITS
 
 
-async def test_a_failure_without_a_number_says_what_it_can(rig: Rig) -> None:
-    """asyncio joins the failures of several addresses into one without a number."""
-    error = await failure(rig, OSError("Multiple exceptions: one, two"))
-    assert error.message == "cannot connect to i1: Multiple exceptions: one, two"
-    assert error.refusal.code == "connect_failed"
-
-
-async def test_a_dial_that_was_cancelled_stays_cancelled(rig: Rig) -> None:
-    rig.loop.stuck = {1}
-    task = asyncio.ensure_future(dial(rig.plane, target_at(rig, 1)))
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_dial_ends_after_the_read_that_began_it(rig: Rig, fails: bool) -> None:
+    """Whoever places a request is not called back while it does."""
+    rig.loop.refused = {1} if fails else set()
+    client = rig.client()
+    client.feed(post())
+    assert client.protocol.exchange.stage == DIALLING
     await rig.dialled()
-    assert not task.done()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    assert client.protocol.exchange.stage != DIALLING
 
 
-# --- on real sockets ---
+async def test_a_handshake_that_takes_its_time_ends_well(rig: Rig) -> None:
+    rig.loop.stuck = {1}
+    client = rig.client()
+    client.feed(post())
+    await rig.dialled()
+    assert rig.loop.instances == []
+    rig.loop.shake_hands(0)
+    await rig.dialled()
+    assert rig.loop.writers == {}
+    rig.busy(client).feed(ok())
+    assert status_of(client.out) == 200
 
 
-def real() -> tuple[Rig, Plane]:
-    rig = Rig(table(1, route(version(target(1, 1)))))
-    rig.plane.loop = asyncio.get_running_loop()
-    return rig, rig.plane
+async def test_a_handshake_that_takes_its_time_may_fail(rig: Rig) -> None:
+    rig.loop.stuck = {1}
+    client = rig.client()
+    client.feed(post())
+    rig.loop.shake_hands(errno.EHOSTUNREACH)
+    assert (code_of(client.out), status_of(client.out)) == ("connect_failed", 502)
+    assert b"No route to host" in client.out
+    assert rig.loop.writers == {}
 
 
-@on_uvloop
-async def test_a_port_without_a_listener_refuses() -> None:
-    rig, plane = real()
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # ours, so that nobody else listens there
-        with pytest.raises(GatewayError) as caught:
-            await dial(plane, target_at(rig, bound.getsockname()[1]))
-    assert caught.value.refusal.code == "connect_failed"
-    assert "refused" in caught.value.message
-    rig.close()
+async def test_who_leaves_during_the_handshake_ends_it(rig: Rig) -> None:
+    rig.loop.stuck = {1}
+    client = rig.client()
+    client.feed(post())
+    client.end()
+    assert not rig.loop.sockets[0].open
+    assert rig.loop.writers == {}
+    assert rig.outcomes() == {"client_gone": 1}
 
 
-@on_uvloop
-async def test_a_connection_belongs_to_its_slot_and_sends_small_writes_at_once() -> None:
-    rig, plane = real()
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        connection = await dial(plane, target_at(rig, door.getsockname()[1]))
-        accepted, (_, port) = door.accept()
-        assert isinstance(connection, InstanceConnection)
-        assert (connection.slot, connection.port, connection.used) == (1, port, False)
-        sock = connection.transport.get_extra_info("socket")
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
-        connection.abandon()
-        accepted.close()
-    rig.close()
-
-
-async def test_the_option_is_set_whatever_the_loop_does_by_itself(rig: Rig) -> None:
-    connection = await dial(rig.plane, target_at(rig, 1))
-    assert connection.transport.socket.options == [NO_DELAY]
-
-
-@pytest.mark.parametrize(
-    ("family", "options"),
-    [(socket.AF_INET, [NO_DELAY]), (socket.AF_INET6, [NO_DELAY]), (socket.AF_UNIX, [])],
-)
-def test_what_is_no_tcp_has_no_such_option(
-    family: socket.AddressFamily, options: list[object]
+async def test_who_leaves_between_the_handshake_and_the_connection_leaves_it_to_the_next(
+    rig: Rig,
 ) -> None:
-    transport: Any = FakeTransport(None)
-    transport.socket.family = family
-    no_delay(transport)
-    assert transport.socket.options == options
-    transport.socket = None  # as of a transport that is gone already
-    no_delay(transport)
+    gone, client = rig.client(), rig.client()
+    gone.feed(post())
+    gone.end()
+    await rig.dialled()
+    assert rig.plane.pool.size == 1
+    client.feed(post())
+    rig.busy(client).feed(ok())
+    assert status_of(client.out) == 200
+    assert len(rig.loop.instances) == 1
+
+
+async def test_who_leaves_before_a_failure_is_told_hears_nothing_of_it(rig: Rig) -> None:
+    rig.loop.refused = {1}
+    client = rig.client()
+    client.feed(post())
+    client.end()
+    await rig.dialled()
+    assert rig.outcomes() == {"client_gone": 1}
+    assert rig.suspected == []
+
+
+async def test_a_new_connection_is_not_read_while_its_client_does_not_read(rig: Rig) -> None:
+    """The loop begins to read after the connection was made, whatever was said then."""
+    client = rig.client()
+    client.feed(post())
+    client.protocol.pause_writing()
+    await rig.dialled()
+    instance = rig.busy(client)
+    assert not instance.reading
+    client.protocol.resume_writing()
+    assert instance.reading
+    instance.feed(ok())
 
 
 async def test_who_cannot_be_reached_in_time_is_named_too(rig: Rig) -> None:
-    error = unreachable(target_at(rig, 1), "no answer in 2 s")
+    (one,) = rig.plane.cell.read().routes["m"].by_name["1"].targets
+    error = unreachable(one, "no answer in 2 s")
     assert error.message == "cannot connect to i1: no answer in 2 s"
+
+
+# --- names ---
+
+FAMILIES: Final = {
+    "127.0.0.1": socket.AF_INET,
+    "::1": socket.AF_INET6,
+    "fe80::1%lo": NO_FAMILY,  # the zone is for the resolver
+    "127.1": NO_FAMILY,
+    "localhost": NO_FAMILY,
+    NAME: NO_FAMILY,
+}
+
+
+@pytest.mark.parametrize("host", FAMILIES)
+def test_an_address_has_a_family_and_a_name_has_none(host: str) -> None:
+    assert family_of(host) == FAMILIES[host]
+
+
+class Resolver(FakeLoop):
+    """Connects to a name, or fails in this way, or waits. `ends`: what connects is ended."""
+
+    failure: OSError | None = None
+    waits = ends = False
+
+    async def create_connection(self, factory: Any, *address: Any, **given: Any) -> Any:
+        if not given:
+            assert address == (NAME, 1)
+            if self.failure is not None:
+                raise self.failure
+            if self.waits:
+                await asyncio.Event().wait()
+        transport, protocol = await super().create_connection(factory, *address, **given)
+        if self.ends:
+            protocol.eof_received()
+        return transport, protocol
+
+
+@pytest.fixture
+async def named() -> AsyncIterator[Rig]:
+    rig = Rig(at(NAME))
+    rig.use(Resolver())
+    yield rig
+    await rig.dialled()
+    assert not rig.plane.dials
+    rig.check()
+    rig.close()
+
+
+async def test_a_name_is_dialled_too(named: Rig) -> None:
+    client, instance = await named.asked(post())
+    assert named.loop.sockets == []
+    instance.feed(ok())
+    assert status_of(client.out) == 200
+    assert named.plane.pool.size == 1
+
+
+async def test_a_failure_without_a_number_says_what_it_can(named: Rig) -> None:
+    """asyncio joins the failures of several addresses into one without a number."""
+    loop: Any = named.loop
+    loop.failure = OSError("Multiple exceptions: one, two")
+    answer = await answered(named)
+    assert code_of(answer) == "connect_failed"
+    assert b"cannot connect to i1: Multiple exceptions: one, two" in answer
+
+
+async def test_a_name_that_nobody_knows_is_a_502(named: Rig) -> None:
+    loop: Any = named.loop
+    loop.failure = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    answer = await answered(named)
+    assert (code_of(answer), status_of(answer)) == ("connect_failed", 502)
+    assert b"cannot connect to i1: Name or service not known" in answer
+
+
+async def test_who_leaves_while_a_name_is_dialled_ends_the_dial(named: Rig) -> None:
+    loop: Any = named.loop
+    loop.waits = True
+    client = named.client()
+    client.feed(post())
+    await named.dialled()
+    (task,) = named.plane.dials
+    client.end()
+    await named.dialled()
+    assert task.cancelled()
+    assert named.outcomes() == {"client_gone": 1}
+
+
+async def test_a_named_instance_that_ends_the_connection_at_once_failed_the_dial(
+    named: Rig,
+) -> None:
+    loop: Any = named.loop
+    loop.ends = True
+    answer = await answered(named)
+    assert (code_of(answer), status_of(answer)) == ("connect_failed", 502)
+    assert b"it closed the connection at once" in answer
+    assert named.loop.instances[0].out == b""
 
 
 # --- an instance that accepts, and ends the connection before anything was sent ---
 
-
-class Ending(FakeLoop):
-    """What connects to port 1 has been ended by the other side before its dial returns."""
-
-    def __init__(self, end: str) -> None:
-        super().__init__()
-        self._end = end
-
-    async def create_connection(self, factory: Any, host: str, port: int) -> Any:
-        transport, protocol = await super().create_connection(factory, host, port)
-        if port == 1 and self._end == "closed":
-            protocol.eof_received()  # aborts; the loss is told a round later
-            self._loop.call_soon(lambda: self._loop.call_soon(transport.end))
-        elif port == 1:
-            transport.end(ConnectionResetError())
-        return transport, protocol
+ENDS: Final[dict[str, bytes | OSError]] = {
+    "closed": b"",
+    "reset": ConnectionResetError(errno.ECONNRESET, "reset"),
+    "spoke": b"2",  # of a server whose clients listen first
+}
 
 
 def ending(end: str, *ports: int) -> Rig:
     rig = Rig(table(1, route(version(*(target(port, port) for port in ports)))))
-    loop: Any = Ending(end)
-    rig.plane.loop = rig.loop = loop
+    rig.loop.said = {1: ENDS[end]}
     return rig
 
 
-@pytest.mark.parametrize("end", ["closed", "reset"])
+@pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("request_", [get(), post()], ids=["GET", "POST"])
 async def test_a_connection_that_ends_before_anything_was_sent_is_a_failed_dial(
     request_: bytes, end: str
@@ -213,11 +314,13 @@ async def test_a_connection_that_ends_before_anything_was_sent_is_a_failed_dial(
     failed = rig.segment.slot_totals(1)[ATTEMPTS + Outcome.CONNECT_FAILED]
     assert failed == len(rig.suspected) > 0
     assert {suspected.slot for suspected in rig.suspected} == {1}
+    sent_to: list[FakeTransport] = [i for i in rig.loop.instances if i.closed == "aborted"]
+    assert [instance.out for instance in sent_to] == [b""] * failed
     rig.check()
     rig.close()
 
 
-@pytest.mark.parametrize("end", ["closed", "reset"])
+@pytest.mark.parametrize("end", ENDS)
 async def test_where_it_is_the_only_instance_the_client_is_told(end: str) -> None:
     rig = ending(end, 1)
     client = rig.client()
@@ -226,5 +329,18 @@ async def test_where_it_is_the_only_instance_the_client_is_told(end: str) -> Non
         await rig.dialled()
     assert status_of(client.out) == 502
     assert rig.outcomes() == {"connect_failed": 1}
+    rig.check()
+    rig.close()
+
+
+async def test_an_ended_connection_that_nobody_wants_any_more_is_not_kept() -> None:
+    rig = ending("closed", 1)
+    client = rig.client()
+    client.feed(post())
+    client.end()
+    await rig.dialled()
+    assert rig.plane.pool.size == 0
+    assert rig.loop.instances[0].closed == "aborted"
+    assert rig.outcomes() == {"client_gone": 1}
     rig.check()
     rig.close()

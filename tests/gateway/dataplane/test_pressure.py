@@ -19,10 +19,10 @@ EVENTS_HEAD: Final = (
 class Full(FakeLoop):
     """Every connection's first write fills it."""
 
-    async def create_connection(self, factory: Any, host: str, port: int) -> Any:
-        transport, protocol = await super().create_connection(factory, host, port)
+    def made(self, protocol: Any) -> FakeTransport:
+        transport = super().made(protocol)
         transport.full = True
-        return transport, protocol
+        return transport
 
 
 def made(limit: int = 1000) -> Rig:
@@ -47,7 +47,7 @@ async def test_an_upload_that_fills_a_new_connection_is_held_until_that_is_read(
 ) -> None:
     """What came during the dial filled it, and the client was let go on in the same call."""
     loop: Any = Full()
-    rig.plane.loop = rig.loop = loop
+    rig.use(loop)
     client, instance = await rig.asked(UPLOAD + bytes(part))
     assert not client.reading
     instance.protocol.resume_writing()

@@ -128,6 +128,8 @@ async def test_a_killed_worker_leaves_its_leases_to_be_named(
     worker: WorkerProcess, instance: StubInstance
 ) -> None:
     await held_stream(worker, instance)
+    worker.say(TellSent(1, 7))  # answered between two reads: the first is over, and counted
+    assert await worker.hears(Sent) == Sent(1, 7)
     assert worker.process is not None
     worker.process.send_signal(signal.SIGKILL)
     assert await worker.exited() == -signal.SIGKILL
