@@ -36,6 +36,8 @@ STYLES: Final = {
     "stop": "red",
     "unhealthy": "red",
     "lost": "red",
+    "crash_loop": "red",
+    "failed": "red",
 }
 
 
@@ -142,7 +144,7 @@ def instances(views: Sequence[InstanceView]) -> Table:
             one.model,
             one.version,
             _word(one.state),
-            one.phase if done else f"{one.phase or '-'} {one.progress:.0f}%",
+            _word(one.phase) if done or not one.progress else f"{one.phase} {one.progress:.0f}%",
             _word(one.intent),
             _word(one.health),
             f"{one.weight:g}",

@@ -189,7 +189,8 @@ class Model(_Table):
     pinnable: bool = False
     slow_start_s: Seconds = 0
     replicas: dict[Name, Annotated[int, Field(ge=0, le=1000)]] = Field(default_factory=dict)
-    device: str = ""  # name of a [[device]]; "": the first one
+    device: str = ""  # name of a [[device]]; "": any of the first one's kind
+    memory_gb: float = Field(0, ge=0, le=100_000, allow_inf_nan=False)  # 0: by the manifest
     threads: int = Field(0, ge=0, le=1024)  # of a launched instance; 0: all cores
     command: tuple[str, ...] = ()  # (): `sluicegate instance` on the snapshot
 

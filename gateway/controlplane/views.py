@@ -27,7 +27,7 @@ from gateway.state.shared import BEAT_NS, CONNECTIONS, Segment
 from sluicegate.v1.states import State
 
 NS = 1_000_000_000
-WAITING: Final = frozenset({Stage.FAILED, Stage.BACKING_OFF, Stage.QUEUED})
+WAITING: Final = frozenset({Stage.FAILED, Stage.BACKING_OFF, Stage.CRASH_LOOP, Stage.QUEUED})
 Shares = Mapping[tuple[str, str], float]  # observed lately, by (model, version)
 
 

@@ -239,7 +239,7 @@ def _plan_drain(
 def _plan_undrain(fleet: FleetSnapshot, name: str) -> Plan:
     seen, drain = _instance(fleet, name), fleet.drains.get(name)
     launched = fleet.launches.get(name)
-    waits = launched is not None and launched.stage in {Stage.FAILED, Stage.BACKING_OFF}
+    waits = launched is not None and (launched.stage is Stage.FAILED or launched.retries)
     if seen.retired:
         raise Denied("conflict", f"{name} is not wanted any more: add it to config.toml again")
     if drain is not None and drain.phase is Phase.STOPPING:

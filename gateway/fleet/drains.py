@@ -35,6 +35,7 @@ from sluicegate.v1.states import State
 
 RETIRED: Final = "taken out of config.toml"
 REMOVED: Final = "removed by an operator"
+REVIVED: Final = frozenset({Stage.STOPPED, Stage.FAILED, Stage.BACKING_OFF, Stage.CRASH_LOOP})
 HELD_OUT_S: Final = 86_400.0  # told to an instance that came back while it is held out
 
 
@@ -120,7 +121,7 @@ def undo(turn: Turn, name: str) -> None:
         turn.record("drain", name, f"{name} is undrained")
     turn.put(replace(seen, intent=Intent.ACTIVE))
     launched = turn.fleet.launches.get(name)
-    if launched is not None and launched.stage in {Stage.STOPPED, Stage.FAILED, Stage.BACKING_OFF}:
+    if launched is not None and launched.stage in REVIVED:
         fresh = replace(launched, stage=Stage.QUEUED, deaths=0, retry_at=turn.now, reason="")
         turn.put_launch(fresh)
 

@@ -39,6 +39,7 @@ def instance_document(seen: Seen) -> Document:
         "weight": seen.weight,
         "limit": seen.limit,
         "token": seen.token,
+        "device": seen.device,
         "incarnation": seen.incarnation,
         "superseded": list(seen.superseded),
         "retired": seen.retired,
@@ -232,6 +233,7 @@ def _instance(name: str, document: Document, now: float, expires_at: float) -> S
         weight=document["weight"],
         limit=document["limit"],
         token=document["token"],
+        device=document.get("device", ""),  # a document of an older version has none
         incarnation=document["incarnation"],
         superseded=tuple(document["superseded"]),
         retired=document["retired"],

@@ -233,7 +233,7 @@ class LaunchOrdered:
 
 @dataclass(frozen=True, slots=True)
 class NeedsRead:
-    """Device memory each snapshot needs, by its manifest. Absent: no manifest was found."""
+    """Device memory each snapshot needs, by its manifest; 0: none was found, or it does not say."""
 
     bytes: Mapping[tuple[str, str], int]
     now: float

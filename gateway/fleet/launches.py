@@ -13,7 +13,7 @@ from gateway.config import Settings
 from gateway.fleet import drains
 from gateway.fleet.commands import Count, Launch, ReadNeeds, Supervise, Unfollow
 from gateway.fleet.events import ChildrenSeen, LaunchOrdered, NeedsRead
-from gateway.fleet.placement import Tenant, hindrance
+from gateway.fleet.placement import BYTES_PER_GB, Room, Tenant, choose
 from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.restart import Verdict, ended, judge
 from gateway.fleet.snapshot import FleetSnapshot, Launched, Stage
@@ -29,9 +29,8 @@ SIGKILL: Final = 9
 
 def desired(settings: Settings) -> dict[str, Launched]:
     """What the file asks for, in the order in which it is started."""
-    first = settings.device[0].name if settings.device else ""
     return {
-        name: Launched(name, model.name, version, model.device or first)
+        name: Launched(name, model.name, version, model.device)
         for model in settings.model
         for version, count in model.replicas.items()
         for name in (f"{model.name}-{version}-{ordinal}" for ordinal in range(count))
@@ -55,7 +54,9 @@ def begin(turn: Turn, event: ChildrenSeen) -> None:
         stopped = turn.fleet.drains.get(name)
         if not pid and stopped is not None and stopped.stop:
             stage = Stage.STOPPED
-        turn.put_launch(replace(launched, stage=stage, pid=pid, started_at=turn.now))
+        where = _device_of(turn.fleet, launched) if pid else ""
+        fresh = replace(launched, device=where, stage=stage, pid=pid, started_at=turn.now)
+        turn.put_launch(fresh)
         if pid:
             turn.record("instance", name, f"{name} adopted, pid {pid}", pid=pid)
         _know(turn, name)
@@ -65,6 +66,14 @@ def begin(turn: Turn, event: ChildrenSeen) -> None:
         if seen.origin is Origin.LAUNCHED and name not in turn.fleet.launches:
             turn.forget(name, "its process is gone, and config.toml does not ask for it")
     turn.order(ReadNeeds(pairs(turn.fleet.settings)))
+
+
+def _device_of(fleet: FleetSnapshot, launched: Launched) -> str:
+    """Where an adopted one was started."""
+    seen = fleet.instances.get(launched.name)
+    devices = fleet.settings.device
+    known = seen.device if seen is not None else ""
+    return known or launched.wish or (devices[0].name if devices else "")
 
 
 def _know(turn: Turn, name: str) -> None:
@@ -85,7 +94,8 @@ def _adopt_unwanted(turn: Turn, name: str, pid: int) -> None:
     if seen is None:  # never registered, so nobody was ever sent there
         turn.order(Supervise(Kill(f"{CHILD}{name}", SIGTERM)))
         return
-    turn.put_launch(Launched(name, seen.model, seen.version, "", Stage.RUNNING, pid=pid))
+    unwanted = Launched(name, seen.model, seen.version, "", seen.device, Stage.RUNNING, pid=pid)
+    turn.put_launch(unwanted)
     drains.retire(turn, seen)
 
 
@@ -101,7 +111,7 @@ def adopt(turn: Turn, settings: Settings) -> None:
             turn.put_launch(launched)
             _know(turn, name)
         else:
-            turn.put_launch(replace(old, device=launched.device))
+            turn.put_launch(replace(old, wish=launched.wish))  # its process stays where it is
             seen = turn.fleet.instances[name]
             if seen.retired:
                 drains.restore(turn, seen)
@@ -117,7 +127,15 @@ def adopt(turn: Turn, settings: Settings) -> None:
 
 
 def needs_read(turn: Turn, event: NeedsRead) -> None:
-    turn.change(needs=event.bytes)
+    turn.change(needs={**turn.fleet.needs, **event.bytes})
+
+
+def look_again(turn: Turn, launched: Launched) -> None:
+    """Before it is started anew: its snapshot may be there by now."""
+    pair = (launched.model, launched.version)
+    if not turn.fleet.needs.get(pair):
+        turn.change(needs={key: one for key, one in turn.fleet.needs.items() if key != pair})
+        turn.order(ReadNeeds(frozenset({pair})))
 
 
 # --- starting ------------------------------------------------------------------------------------
@@ -128,36 +146,54 @@ def carry_on(turn: Turn) -> None:
     if not turn.fleet.begun or turn.fleet.closing is not None:
         return
     for launched in tuple(turn.fleet.launches.values()):
-        due = launched.stage is Stage.BACKING_OFF and turn.now >= launched.retry_at
+        due = launched.retries and turn.now >= launched.retry_at
         if launched.stage is not Stage.QUEUED and not due:
             continue
         if turn.fleet.instances[launched.name].intent is Intent.STOP:
             turn.put_launch(replace(launched, stage=Stage.STOPPED, reason="stopped"))
             continue
-        waits = _hindrance(turn.fleet, launched)
-        if waits:
-            if waits != launched.reason:
+        device, waits = _place(turn.fleet, launched)
+        if not device:
+            if waits and waits != launched.reason:
                 text = f"{launched.name} {waits}"
-                turn.record("instance", launched.name, text, device=launched.device)
+                turn.record("instance", launched.name, text, device=launched.wish)
             turn.put_launch(replace(launched, stage=Stage.QUEUED, reason=waits))
             continue
-        turn.put_launch(
-            replace(launched, stage=Stage.STARTING, reason="", started_at=turn.now, pid=-1)
-        )
-        turn.order(Launch(launched.name, launched.model, launched.version, launched.device))
+        starting = replace(launched, device=device, stage=Stage.STARTING, reason="", pid=-1)
+        turn.put_launch(replace(starting, started_at=turn.now))
+        turn.order(Launch(launched.name, launched.model, launched.version, device))
 
 
-def _hindrance(fleet: FleetSnapshot, launched: Launched) -> str:
-    memory = {device.name: device.memory_gb for device in fleet.settings.device}
-    if launched.device not in memory:
-        return f"waits for device {launched.device or '(none)'}: config.toml does not name it"
-    tenants = (
-        Tenant(one.name, fleet.needs.get((one.model, one.version), 0), one.loading)
+def _place(fleet: FleetSnapshot, launched: Launched) -> tuple[str, str]:
+    """The device to start it on; or "", and what it waits for."""
+    devices = fleet.settings.device
+    kind = devices[0].kind if devices else ""
+    fitting = [
+        one for one in devices if (one.name == launched.wish if launched.wish else one.kind == kind)
+    ]
+    if not fitting:
+        wish = launched.wish or "(none)"
+        return "", f"waits for device {wish}: config.toml does not name it"
+    if (launched.model, launched.version) not in fleet.needs:
+        return "", ""  # its manifest is being read
+    rooms = [Room(one.name, one.memory_gb, _tenants(fleet, one.name)) for one in fitting]
+    return choose(rooms, _needs(fleet, launched))
+
+
+def _tenants(fleet: FleetSnapshot, device: str) -> tuple[Tenant, ...]:
+    return tuple(
+        Tenant(one.name, _needs(fleet, one), one.loading)
         for one in fleet.launches.values()
-        if one.device == launched.device and one.pid and one.name != launched.name
+        if one.device == device and one.pid
     )
-    needs = fleet.needs.get((launched.model, launched.version), 0)
-    return hindrance(launched.device, memory[launched.device], tenants, needs)
+
+
+def _needs(fleet: FleetSnapshot, launched: Launched) -> int:
+    """The config's word goes before the manifest's: a foreign server has none of ours."""
+    model = fleet.model(launched.model)
+    if model is not None and model.memory_gb:
+        return int(model.memory_gb * BYTES_PER_GB)
+    return fleet.needs.get((launched.model, launched.version), 0)
 
 
 def ordered(turn: Turn, event: LaunchOrdered) -> None:
@@ -166,7 +202,7 @@ def ordered(turn: Turn, event: LaunchOrdered) -> None:
     seen = turn.fleet.instances.get(event.name)
     if launched is None or seen is None:
         return
-    seen = replace(seen, token=event.token)
+    seen = replace(seen, token=event.token, device=launched.device)
     turn.put(seen)
     turn.keep_instance(seen)
     text = f"{event.name} starting on {launched.device}"
@@ -259,11 +295,12 @@ def _after_death(
         return
     reason = why or verdict.reason
     failed = verdict.wait_s is None
+    waiting = Stage.CRASH_LOOP if verdict.loops else Stage.BACKING_OFF
     retry_at = turn.now + (verdict.wait_s or 0.0)
     turn.put_launch(
         replace(
             gone,
-            stage=Stage.FAILED if failed else Stage.BACKING_OFF,
+            stage=Stage.FAILED if failed else waiting,
             reason=reason if failed else f"{reason}, next try in {verdict.wait_s:g} s",
             retry_at=retry_at,
             deaths=verdict.deaths,
@@ -271,6 +308,7 @@ def _after_death(
         )
     )
     follows = "not started again" if failed else f"next try in {verdict.wait_s:g} s"
+    look_again(turn, launched)
     text = f"{launched.name} ended: {reason}" + ("" if failed else f", {follows}")
     fields = {"status": status, "deaths": verdict.deaths, "follows": follows}
     turn.record("instance", launched.name, text, warn=True, **fields)
@@ -297,7 +335,7 @@ def ticked(turn: Turn) -> None:
 def deadlines(fleet: FleetSnapshot) -> list[float]:
     found = []
     for launched in fleet.launches.values():
-        if launched.stage is Stage.BACKING_OFF:
+        if launched.retries:
             found.append(launched.retry_at)
         elif launched.loading and launched.terminated_at is None:
             found.append(launched.started_at + fleet.settings.launch.load_timeout_s)

@@ -1,4 +1,4 @@
-"""Whether an instance may be started on a device now.
+"""Where an instance may be started now: whether a device takes it, and which does best.
 
 Floor 1, pure.
 One loader per device at a time: two that load at once slow each other down or fail (F4). Memory is
@@ -6,7 +6,7 @@ counted by what the manifests say, for every process that is there, not by what 
 instant: an instance that is still loading has not taken its share yet (F3).
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,20 +22,45 @@ class Tenant:
     loading: bool
 
 
-def hindrance(device: str, memory_gb: float, tenants: Iterable[Tenant], needs_bytes: int) -> str:
-    """Why it has to wait, with the numbers; "" when it may start."""
-    present = tuple(tenants)
-    loading = [tenant.name for tenant in present if tenant.loading]
-    if loading:
-        return f"waits for {device}: {loading[0]} is loading there"
-    total = int(memory_gb * BYTES_PER_GB)
-    taken = sum(tenant.needs_bytes for tenant in present)
-    if taken + needs_bytes > total:
-        return (
-            f"waits for memory on {device}: needs {_gb(needs_bytes)}, "
-            f"{_gb(max(total - taken, 0))} of {_gb(total)} are free"
-        )
-    return ""
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A device, and who is there."""
+
+    device: str
+    memory_gb: float
+    tenants: tuple[Tenant, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        return int(self.memory_gb * BYTES_PER_GB)
+
+    @property
+    def free_bytes(self) -> int:
+        return self.total_bytes - sum(tenant.needs_bytes for tenant in self.tenants)
+
+    @property
+    def loader(self) -> str:
+        """Who is loading there; "" when nobody is."""
+        return next((tenant.name for tenant in self.tenants if tenant.loading), "")
+
+
+def choose(rooms: Sequence[Room], needs_bytes: int) -> tuple[str, str]:
+    """The device with the most room, and ""; or "", and why it has to wait, with the numbers.
+
+    Equal room goes to the device of fewer tenants: not every manifest says what it needs.
+    """
+    open_now = [room for room in rooms if not room.loader and needs_bytes <= room.free_bytes]
+    if open_now:
+        best = max(open_now, key=lambda room: (room.free_bytes, -len(room.tenants)))
+        return best.device, ""
+    roomy = next((room for room in rooms if needs_bytes <= room.free_bytes), None)
+    if roomy is not None:
+        return "", f"waits for {roomy.device}: {roomy.loader} is loading there"
+    widest = max(rooms, key=lambda room: room.free_bytes)
+    free, total = _gb(max(widest.free_bytes, 0)), _gb(widest.total_bytes)
+    return "", (
+        f"waits for memory on {widest.device}: needs {_gb(needs_bytes)}, {free} of {total} are free"
+    )
 
 
 def _gb(count: int) -> str:

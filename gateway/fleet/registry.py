@@ -61,6 +61,7 @@ class Seen:
     ready_since: float = 0.0
     expires_at: float = inf  # end of its registration
     token: str = ""  # hash of the launch token that may register it
+    device: str = ""  # where the launcher has started it last
     shown: float = -1.0  # progress at which it was last recorded
 
     @property

@@ -44,6 +44,10 @@ class Verdict:
     deaths: int
     reason: str
 
+    @property
+    def loops(self) -> bool:
+        return self.wait_s is not None and self.deaths >= CRASHES_MAX
+
 
 def judge(
     status: int | None,
@@ -56,7 +60,7 @@ def judge(
     """What to do about an instance that ended by itself. `deaths`: in a row, before this one."""
     how = ended(status, oom)
     if status == EXIT_CONFIG:
-        return Verdict(None, deaths + 1, f"{how}: not started again until asked (undrain)")
+        return Verdict(None, deaths + 1, f"{how}: not started again until asked (sluicegate start)")
     deaths = 1 if ready_for_s > restart_max_s else deaths + 1
     wait_s = min(restart_max_s, restart_min_s * 2.0 ** min(deaths - 1, 32))
     if deaths >= CRASHES_MAX:

@@ -33,6 +33,7 @@ class Stage(Enum):
     STARTING = "starting"  # its process runs and is not READY yet
     RUNNING = "running"
     BACKING_OFF = "backing_off"  # until retry_at
+    CRASH_LOOP = "crash_loop"  # the same, after many deaths in a row: somebody should look
     FAILED = "failed"  # until somebody asks
     STOPPED = "stopped"  # by an operator
 
@@ -44,7 +45,8 @@ class Launched:
     name: str
     model: str
     version: str
-    device: str
+    wish: str  # name of a [[device]]; "": any of the first one's kind
+    device: str = ""  # where its process is, or was last
     stage: Stage = Stage.QUEUED
     reason: str = ""
     pid: int = 0  # 0: no process; -1: one whose number we have not been told
@@ -57,6 +59,11 @@ class Launched:
     @property
     def loading(self) -> bool:
         return self.stage is Stage.STARTING
+
+    @property
+    def retries(self) -> bool:
+        """Whether it has died and is started again by itself, at retry_at."""
+        return self.stage in {Stage.BACKING_OFF, Stage.CRASH_LOOP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,7 @@ class FleetSnapshot:
     instance_overrides: Overrides = field(default_factory=dict)
     drains: Mapping[str, Drain] = field(default_factory=dict)
     launches: Mapping[str, Launched] = field(default_factory=dict)
-    needs: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    needs: Mapping[tuple[str, str], int] = field(default_factory=dict)  # absent: not read yet
     load_s: Mapping[tuple[str, str], float] = field(default_factory=dict)  # measured last
     created_s: Mapping[str, int] = field(default_factory=dict)  # model: wall clock, first known
     workers: Mapping[int, Worker] = field(default_factory=dict)

@@ -6,13 +6,13 @@ broken is no reason to hold it back, because the instance says what is wrong far
 """
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 
-def read_needs(root: Path, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """Bytes by (model, version), for those whose manifest says so."""
-    found = {}
+def read_needs(root: Path, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Bytes by (model, version); 0 where no manifest says so."""
+    found = dict.fromkeys(pairs, 0)
     for model, version in pairs:
         try:
             manifest = tomllib.loads((root / model / version / "manifest.toml").read_text())

@@ -163,7 +163,7 @@ class World:
             c.Write: self._write,
             c.ReadSettings: self._read_settings,
             c.KeepText: lambda one: None,
-            c.ReadNeeds: lambda one: None,
+            c.ReadNeeds: lambda one: e.NeedsRead(dict.fromkeys(one.pairs, 0), now()),
             c.Answer: lambda one: self._tickets.answer(one.ticket, one.value),
             c.Record: self._record,
             c.Count: lambda one: None,

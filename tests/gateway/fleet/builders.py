@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from gateway.config import parse
-from gateway.fleet.commands import Command, Record, Tell, Write
+from gateway.fleet.commands import Command, ReadNeeds, Record, Tell, Write
 from gateway.fleet.decide import decide
 from gateway.fleet.durable import restore
 from gateway.fleet.events import (
     ChildrenSeen,
     Event,
+    NeedsRead,
     Observed,
     Source,
     WorkerAcked,
@@ -84,6 +85,8 @@ def follow_up(
                 event = then
             case Tell(row, Publish(table)):
                 event = WorkerAcked(row, table.generation, now)
+            case ReadNeeds(pairs):
+                event = NeedsRead(dict.fromkeys(pairs, 0), now)
         if event is not None:
             fleet, more = decide(fleet, event)
             done += more

@@ -10,4 +10,7 @@ def test_needs_come_from_manifests_and_a_broken_one_holds_nothing_back(tmp_path:
         folder.mkdir(parents=True)
         (folder / "manifest.toml").write_text(text)
     pairs = [("m", version) for version in ("1", "2", "3", "4")]
-    assert read_needs(tmp_path, pairs) == {("m", "1"): 5}
+    assert read_needs(tmp_path, pairs) == {
+        ("m", "1"): 5,
+        **{("m", version): 0 for version in ("2", "3", "4")},
+    }
