@@ -128,7 +128,7 @@ class LeaseView:
     instance: str
     incarnation: str
     connection: int  # local port
-    stage: str
+    stage: str  # unplaced: it has no instance yet, and is not in flight
     age_s: float
     bytes: int
     worker: int  # pid

@@ -79,13 +79,17 @@ BLAMES_INSTANCE: Final = frozenset(
 
 
 class Stage(IntEnum):
-    """How far an attempt has come; a cell of its lease record. FREE marks an unused record."""
+    """How far an attempt has come; a cell of its lease record. FREE marks an unused record.
+
+    UNPLACED is a request without a lease: its body is still coming, or it waits for room.
+    """
 
     FREE = 0
     CONNECTING = 1
     SENDING = 2
     WAITING = 3
     STREAMING = 4
+    UNPLACED = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,8 +164,10 @@ def _lost(fleet: FleetSnapshot, lost: Lost) -> LostView:
 
 
 def leases(fleet: FleetSnapshot, segment: Segment, now: float) -> tuple[LeaseView, ...]:
-    """Every request in flight, oldest first. A row without a process holds none."""
+    """Every request in flight and every one that has no instance yet, oldest first. A row without a
+    process holds none."""
     found = []
+    models = {section: model for model, section in fleet.book.sections.items()}
     now_ns = int(now * NS)
     for worker in fleet.workers.values():
         for lease in segment.leases(worker.row):
@@ -174,7 +176,7 @@ def leases(fleet: FleetSnapshot, segment: Segment, now: float) -> tuple[LeaseVie
                 LeaseView(
                     request_id=f"{lease.request_id:016x}",
                     client_request_id=lease.client_request_id,
-                    model=holder.model if holder else "",
+                    model=holder.model if holder else models.get(lease.section, ""),
                     version=holder.version if holder else "",
                     instance=holder.instance if holder else "",
                     incarnation=holder.incarnation if holder else "",
@@ -192,7 +194,8 @@ def workers(fleet: FleetSnapshot, segment: Segment, now: float) -> tuple[WorkerV
     held: dict[int, int] = {}
     for worker in fleet.workers.values():
         for lease in segment.leases(worker.row):
-            held[lease.row] = held.get(lease.row, 0) + 1
+            if lease.slot != NO_SLOT:
+                held[lease.row] = held.get(lease.row, 0) + 1
     return tuple(
         WorkerView(
             index=worker.index,

@@ -103,6 +103,8 @@ class Asking(Caller):
         self._body.begin(self.head, True, table.bounds.route_body_max_bytes)
         self._hold_part(self.pending)
         if self.reading == HELD_BODY:
+            exchange = self.exchange
+            exchange.claim.show(exchange.number, exchange.client_id, exchange.began_ns)
             self.go_on()
 
     def _hold_part(self, data: bytes) -> None:

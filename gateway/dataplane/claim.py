@@ -23,7 +23,8 @@ _REFUSED: Final = int(Outcome.REFUSED)
 
 class Claim:
     """`target` is the last one that it held; `lease` says whether it still does. `attempts` counts
-    the leases of this request; `tried` holds the slots that failed it."""
+    the leases of this request; `tried` holds the slots that failed it. `unplaced`: it waits for
+    room or for its own body; `listed` is its record then, NO_LEASE where none was free."""
 
     __slots__ = (
         "_key",
@@ -34,10 +35,12 @@ class Claim:
         "_waits_since_ns",
         "attempts",
         "lease",
+        "listed",
         "route",
         "section",
         "target",
         "tried",
+        "unplaced",
         "version",
     )
 
@@ -49,6 +52,8 @@ class Claim:
         self._plane = plane
         self._waiter = waiter
         self._wait_key: Key | None = None
+        self.listed = NO_LEASE
+        self.unplaced = False
         self._waits_since_ns = 0
         self._pin = ""
         self._key = NO_KEY
@@ -96,20 +101,20 @@ class Claim:
         target = pick(version, ledger, plane.rng, self._key, self.tried)
         if target is None:
             return False
-        if not ledger.free:
+        if not ledger.free and self.listed == NO_LEASE:
             raise GatewayError("leases_full", "the gateway holds as many requests as it can", 1)
         self.target = target
         return True
 
     def open(self, number: int, client_id: bytes, now: int, stage: int, connection: int) -> None:
         """Open a lease on the target that was found just now."""
+        if self.unplaced:
+            self.leave(now)
         slot = self.target.slot
         ledger = self._plane.ledger
         self.lease = ledger.open(slot, self.section, number, client_id, now, stage, connection)
         self.version.tally.held += 1
         self.attempts += 1
-        if self._wait_key is not None:
-            self.stop_waiting(now)
 
     @property
     def held(self) -> bool:
@@ -156,7 +161,14 @@ class Claim:
     def waits(self) -> bool:
         return self._wait_key is not None
 
-    def wait(self, now: int) -> None:
+    def show(self, number: int, client_id: bytes, began_ns: int) -> None:
+        """Let others see a request that has no instance yet: who died with this worker is named."""
+        if not self.unplaced:
+            self.unplaced = True
+            ledger = self._plane.ledger
+            self.listed = ledger.list_unplaced(self.section, number, client_id, began_ns)
+
+    def wait(self, number: int, client_id: bytes, now: int) -> None:
         """Queue.
 
         Raises: GatewayError when the queue is full.
@@ -168,8 +180,14 @@ class Claim:
         self._waits_since_ns = now
         self._plane.waitroom.enter(self._wait_key, self._waiter)
         self._plane.ledger.wait_began(self.section)
+        self.show(number, client_id, now)
 
-    def stop_waiting(self, now: int) -> None:
+    def leave(self, now: int) -> None:
+        """It is placed, or over: it waits for nothing any more."""
+        self.unplaced = False
+        if self.listed != NO_LEASE:
+            self._plane.ledger.unlist(self.listed)
+            self.listed = NO_LEASE
         key = self._wait_key
         if key is not None:
             self._wait_key = None

@@ -114,7 +114,7 @@ class Placing(Listener):
         self.generates = generates
         self.claim.aim(route, pin, key)
         if not self._place(False, now):
-            self.claim.wait(now)
+            self.claim.wait(self.number, self.client_id, now)
 
     def more(self, part: bytes) -> None:
         """Further bytes of a streamed body; `complete` is set before the last ones."""

@@ -165,7 +165,7 @@ class Exchange(Placing):
                 claim.fall_back()
             if not claim.exhausted():
                 if not self._place(False, now):
-                    claim.wait(now)
+                    claim.wait(self.number, self.client_id, now)
                 return
         except GatewayError as exc:
             if outcome is Outcome.REFUSED:  # else what failed says more than that nothing is left
@@ -201,7 +201,7 @@ class Exchange(Placing):
     def refuse(self, error: GatewayError) -> None:
         """We say no to a request that holds no instance."""
         claim = self.claim
-        claim.stop_waiting(self.plane.clock())
+        claim.leave(self.plane.clock())
         self.stage = next_stage(self.stage, stages.REFUSED)
         self._name_loss(error)
         self.body.let_go()
@@ -252,6 +252,6 @@ class Exchange(Placing):
         self.drop_connection()
         self.stage = next_stage(self.stage, event)
         self.body.let_go()
-        self.claim.stop_waiting(now)
+        self.claim.leave(now)
         if self.claim.held:
             self.claim.settle(outcome, now, self.sent, self.first_ns)

@@ -169,7 +169,8 @@ def record_lost(turn: Turn, lost: Lost) -> None:
     one = lost.request
     holder = turn.fleet.book.holders.get(one.slot)
     where = (holder.instance, holder.model, holder.version) if holder else ("", "", "")
-    text = f"request {one.request_id:016x} lost on {where[0]}: {lost.cause}"
+    place = f"on {where[0]}" if holder else "before it had an instance"
+    text = f"request {one.request_id:016x} lost {place}: {lost.cause}"
     turn.order(Count("lost", lost.cause.replace(" ", "_")))
     turn.record(
         "request",

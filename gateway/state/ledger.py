@@ -52,6 +52,7 @@ from gateway.state.shared import (
 )
 
 NO_LEASE = -1
+NO_SLOT: Final = -1  # of a request that has no lease
 
 # As plain integers: reading an enum member costs three times as much.
 _FREE: Final = int(Stage.FREE)
@@ -59,6 +60,7 @@ _CONNECTING: Final = int(Stage.CONNECTING)
 _SENDING: Final = int(Stage.SENDING)
 _WAITING: Final = int(Stage.WAITING)
 _STREAMING: Final = int(Stage.STREAMING)
+_UNPLACED: Final = int(Stage.UNPLACED)
 _SERVED: Final = int(Outcome.SERVED)
 
 
@@ -162,6 +164,35 @@ class Ledger(Loads):
         row.accepted += 1
         self.cells[row.at + ACCEPTED] = row.accepted
         return lease
+
+    def list_unplaced(self, section: int, request_id: int, client_id: bytes, began_ns: int) -> int:
+        """A record of a request that has no lease yet, so that it can be shown, cut, and named when
+        this worker dies; NO_LEASE when every record is held. It counts nowhere."""
+        if not self.free:
+            return NO_LEASE
+        record = self.free.pop()
+        self._sequence = sequence = self._sequence + 1
+        LEASE.pack_into(
+            self.bytes,
+            (self._leases + record * LEASE_CELLS) * 8,
+            sequence,
+            request_id,
+            NO_SLOT,
+            section,
+            0,
+            began_ns,
+            0,
+            _UNPLACED,
+            0,
+            client_id[:CLIENT_ID_BYTES],
+            sequence,
+        )
+        return record
+
+    def unlist(self, record: int) -> None:
+        """The request has found its instance, or its end."""
+        self.cells[self._leases + record * LEASE_CELLS + STAGE] = _FREE
+        self.free.append(record)
 
     def sending(self, lease: int, connection: int) -> None:
         """The request goes out now, on the connection with this local port."""

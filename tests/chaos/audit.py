@@ -27,6 +27,7 @@ class End(Enum):
 # Refusals after an attempt: the log has to name them as well.
 LOGGED: Final = {"connect_failed", "instance_bad_framing", "instance_reset", "instance_timed_out"}
 UNREAD: Final = "unread, worker died"
+NO_INSTANCE: Final = "unplaced, worker died"
 
 
 @dataclass(slots=True)
@@ -68,7 +69,11 @@ class Account:
     lost: Counter[str] = field(default_factory=Counter)  # by cause
     unnamed: list[Asked] = field(default_factory=list)
     false: list[str] = field(default_factory=list)
-    unread: int = 0
+
+    @property
+    def uncounted(self) -> int:
+        """Those that no instance ever had: the gateway's counters of requests are by instance."""
+        return self.lost[UNREAD] + self.lost[NO_INSTANCE]
 
     @property
     def last_line(self) -> str:
@@ -94,7 +99,6 @@ def audit(asked: Iterable[Asked], named: Mapping[str, str], kills: Sequence[Kill
                 account.unnamed.append(one)
             else:
                 account.lost[cause] += 1
-                account.unread += cause == UNREAD
     return account
 
 

@@ -21,7 +21,7 @@ def counters(metrics: str, account: Account) -> list[str]:
     outcomes = counted(metrics, "sluicegate_requests_total", "outcome")
     refused = counted(metrics, "sluicegate_requests_refused_total", "code")
     seen = outcomes.total() + refused.total()
-    asked = account.sent + account.left - account.unread
+    asked = account.sent + account.left - account.uncounted
     if seen != asked:
         problems.append(f"the gateway counted {seen} requests, clients {asked}: {outcomes}")
     served, answered = outcomes["served"], account.answered - len(account.false)

@@ -66,7 +66,7 @@ def test_only_what_a_dead_worker_cannot_have_read_needs_no_name_of_ours(
     one = asked(End.BROKEN, began=began, begun=begun, port=port)
     account = audit([one], {}, [kill])
     assert account.lost == ({UNREAD: 1} if excused else {})
-    assert account.unread == excused
+    assert account.uncounted == excused
     assert account.unnamed == ([] if excused else [one])
 
 

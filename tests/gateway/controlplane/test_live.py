@@ -153,6 +153,17 @@ async def test_leases_are_listed_and_only_a_held_one_can_be_cancelled(bench: Ben
     assert denied.value.code == "unknown_lease"
 
 
+async def test_who_waits_for_an_instance_is_listed_with_its_model_and_not_in_flight(
+    bench: Bench,
+) -> None:
+    section = bench.loop.state.book.sections["m"]
+    bench.ledger.list_unplaced(section, 0xFF, b"mine", 0)
+    (one,) = bench.live.leases(None, "m")
+    assert (one.client_request_id, one.instance, one.stage) == ("mine", "", "unplaced")
+    status = bench.live.status()
+    assert (status.in_flight, [worker.in_flight for worker in status.workers]) == (0, [0])
+
+
 async def test_a_candidate_is_checked_with_what_cannot_change_live(bench: Bench) -> None:
     live = bench.live
     assert live.check(STATICS) == ()

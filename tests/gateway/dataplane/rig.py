@@ -17,8 +17,8 @@ from gateway.dataplane.stages import SETTLED
 from gateway.dataplane.sweep import sweep
 from gateway.errors import REFUSALS
 from gateway.messages import Suspected
-from gateway.records import Outcome, RouteTable
-from gateway.state.ledger import Ledger
+from gateway.records import Outcome, RouteTable, Stage
+from gateway.state.ledger import NO_LEASE, Ledger
 from gateway.state.shared import (
     ACCEPTED,
     ANSWERED,
@@ -291,7 +291,11 @@ class Rig:
         held = sum(1 for exchange in live if exchange.claim.held)
         totals = [self.segment.slot_totals(slot) for slot in range(self.segment.layout.slots)]
         assert sum(t[ACCEPTED] - t[SETTLED_CELL] for t in totals) == held
-        assert len(list(self.segment.leases(0))) == held
+        stages = [lease.stage for lease in self.segment.leases(0)]
+        assert len(stages) == held + stages.count(Stage.UNPLACED)
+        listed = [exchange.claim for exchange in live if exchange.claim.listed != NO_LEASE]
+        assert stages.count(Stage.UNPLACED) == len(listed)
+        assert all(claim.unplaced and not claim.held for claim in listed)
         assert self.plane.waitroom.size == sum(1 for exchange in live if exchange.claim.waits)
         assert self.segment.waiting(1) == self.plane.waitroom.size
         assert self.plane.held_bytes == sum(exchange.body.size for exchange in live)

@@ -249,6 +249,17 @@ async def test_an_attempt_that_was_made_good_elsewhere_is_not_named_as_a_loss(
     assert {line.message for line in caplog.records} == {"attempt failed"}
 
 
+async def test_a_refusal_is_no_loss_even_behind_one_on_the_same_connection(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, instance = await rig.asked(post(b'{"model":"m"}', b"x-request-id: mine"))
+    instance.end()
+    assert status_of(client.take()) == 502
+    client.feed(post(b'{"model":"nobody"}', b"x-request-id: other"))
+    assert code_of(client.out) == "unknown_model"
+    assert [vars(line)["client_request_id"] for line in caplog.records] == ["mine"]
+
+
 async def test_who_waits_in_vain_after_a_failed_attempt_is_named_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -120,6 +120,14 @@ def test_a_dead_worker_is_settled_by_name_and_replaced_on_its_row() -> None:
     assert only(Count, commands) == [Count("lost", "worker_died")]
 
 
+def test_a_request_that_died_before_it_had_an_instance_is_named_as_that() -> None:
+    fleet, _ = play(two(), ChildExited("worker1.1", 71, -9, 60.0))
+    lost = LostRequest(255, "mine", -1, "unplaced", 2.0, 0)
+    _, commands = play(fleet, RowSettled(1, (lost,), 60.1))
+    said = "request 00000000000000ff lost before it had an instance: worker died"
+    assert texts(commands) == [said]
+
+
 def test_one_that_died_young_is_replaced_a_second_later() -> None:
     fleet, _ = play(two(), ChildExited("worker1.1", 71, 1, 1.5))
     fleet, commands = play(fleet, RowSettled(1, (), 1.6))

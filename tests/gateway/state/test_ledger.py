@@ -231,6 +231,25 @@ def test_a_record_that_is_used_again_begins_with_nothing() -> None:
     os.close(fd)
 
 
+def test_a_listed_request_holds_a_record_and_counts_nowhere() -> None:
+    fd = create(LAYOUT)
+    segment = Segment(fd)
+    ledger = Ledger(segment, 0)
+    free = len(ledger.free)
+    record = ledger.list_unplaced(1, 7, b"mine", 5)
+    (one,) = segment.leases(0)
+    assert (one.request_id, one.client_request_id, one.slot, one.section) == (7, "mine", -1, 1)
+    assert (one.stage, one.start_ns, one.bytes) == (Stage.UNPLACED, 5, 0)
+    assert len(ledger.free) == free - 1
+    ledger.unlist(record)
+    assert list(segment.leases(0)) == []
+    assert len(ledger.free) == free
+    for _ in range(free):
+        assert ledger.list_unplaced(1, 7, b"", 5) != NO_LEASE
+    assert ledger.list_unplaced(1, 7, b"", 5) == NO_LEASE
+    os.close(fd)
+
+
 def test_refusals_count_in_their_model_s_section() -> None:
     fd = create(LAYOUT)
     segment = Segment(fd)

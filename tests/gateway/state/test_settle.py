@@ -38,6 +38,16 @@ def test_everything_a_dead_row_held_is_named_and_settled(segment: Segment) -> No
     assert unsettled(segment) == frozenset()
 
 
+def test_a_request_that_had_no_instance_is_named_and_counts_nowhere(segment: Segment) -> None:
+    ledger = Ledger(segment, 0)
+    ledger.list_unplaced(1, 0xFF, b"mine", 2 * NS)
+    before = [segment.slot_totals(slot) for slot in range(4)]
+    (lost,) = settle_row(segment, 0, 5 * NS)
+    assert (lost.client_request_id, lost.slot, lost.stage) == ("mine", -1, "unplaced")
+    assert [segment.slot_totals(slot) for slot in range(4)] == before
+    assert list(segment.leases(0)) == []
+
+
 def test_the_next_worker_goes_on_counting_in_the_row(segment: Segment) -> None:
     Ledger(segment, 0).open(1, 1, 1, b"", 0)
     settle_row(segment, 0, 0)
