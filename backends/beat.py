@@ -8,6 +8,7 @@ it is told that nobody knows it. Orders come back with the beats and may be repe
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from random import Random
@@ -65,6 +66,7 @@ class Beat:
         self._facts = facts
         self._stub = stub
         self._launch_token = launch_token
+        self._lease_token = secrets.token_urlsafe(24)  # only we can speak for this incarnation
         self._default_grace_s = default_grace_s
         self._now = now
         self._rng = rng
@@ -119,7 +121,10 @@ class Beat:
             return
         identity = self._facts.identity
         request = wire.DeregisterRequest(
-            instance_id=identity.instance_id, incarnation=identity.incarnation, reason=reason
+            instance_id=identity.instance_id,
+            incarnation=identity.incarnation,
+            reason=reason,
+            lease_token=self._lease_token,
         )
         try:
             with calling():
@@ -135,15 +140,18 @@ class Beat:
         if not self._registered:
             await self._register(status)
             return
+        request = wire.HeartbeatRequest(status=status, lease_token=self._lease_token)
         with calling():
-            reply = await self._stub.Heartbeat(wire.HeartbeatRequest(status=status), timeout=CALL_S)
+            reply = await self._stub.Heartbeat(request, timeout=CALL_S)
         self._trouble = ""
         if reply.interval_s > 0:
             self._interval_s = max(reply.interval_s, INTERVAL_MIN_S)
         self._obey(reply.order, asked_or(reply.grace_s, self._default_grace_s))
 
     async def _register(self, status: wire.InstanceStatus) -> None:
-        request = wire.RegisterRequest(status=status, launch_token=self._launch_token)
+        request = wire.RegisterRequest(
+            status=status, launch_token=self._launch_token, lease_token=self._lease_token
+        )
         self._may_be_known = True
         try:
             with calling():

@@ -26,6 +26,7 @@ from gateway.fleet.commands import (
     CallDrain,
     CallResume,
     CallStop,
+    Confirm,
     Count,
     CountDrain,
     FoldSlot,
@@ -65,8 +66,14 @@ from gateway.state.settle import settle_row
 from gateway.state.shared import Segment
 from gateway.store.base import Store, StoreFailed
 from gateway.telemetry.tally import Tally
-from sluicegate.v1.lifecycle_pb2 import DrainRequest, ResumeRequest, StopRequest
+from sluicegate.v1.lifecycle_pb2 import (
+    DrainRequest,
+    GetStatusRequest,
+    ResumeRequest,
+    StopRequest,
+)
 
+CONFIRM_S: Final = 2.0  # less than an instance waits for the answer to its registration
 CALL_S: Final = 3.0  # Drain, Resume, Stop answer at once; a busy loop may take a second
 
 
@@ -120,6 +127,7 @@ class Effects:
             Follow: lambda command: self._at.poller.follow(command.name, command.grpc),
             Unfollow: lambda command: self._at.poller.unfollow(command.name),
             PollNow: lambda command: self._at.poller.poll_now(command.name),
+            Confirm: self._confirm,
             CallDrain: self._call_drain,
             CallResume: self._call_resume,
             CallStop: self._call_stop,
@@ -173,6 +181,23 @@ class Effects:
         return SlotFolded(command.slot, self._now()) if folded else None
 
     # -- instances
+
+    async def _confirm(self, command: Confirm) -> Event:
+        """What is said at the address takes the place of what was claimed of it."""
+        event, claimed = command.event, command.event.status
+        try:
+            with calling("GetStatus"):
+                stub = self._at.channels.stub(claimed.grpc)
+                call = stub.GetStatus(GetStatusRequest(), timeout=CONFIRM_S, wait_for_ready=True)
+                message = await call
+            status = reading(message)
+        except (Unreachable, Garbled) as exc:
+            doubt = f"{claimed.instance_id} is not found at {claimed.grpc}: {exc}"
+            return replace(event, doubt=doubt, now=self._now())
+        doubt = ""
+        if (status.instance_id, status.incarnation) != (claimed.instance_id, claimed.incarnation):
+            doubt = f"another incarnation of {claimed.instance_id} answers at {claimed.grpc}"
+        return replace(event, status=status, asked=True, doubt=doubt, now=self._now())
 
     async def _call_drain(self, command: CallDrain) -> Event:
         request = DrainRequest(grace_s=command.grace_s, reason=command.reason)

@@ -7,6 +7,7 @@ judged here, so two calls that race are in the end one after the other.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import grpc
@@ -15,6 +16,7 @@ from gateway.controlplane.channels import Garbled, reading
 from gateway.controlplane.tickets import Tickets
 from gateway.fleet.commands import BeatAnswer, RegisterAnswer
 from gateway.fleet.events import Beaten, Deregistered, Event, Registered
+from gateway.fleet.registry import hashed
 from gateway.fleet.status import Status
 from sluicegate.v1 import lifecycle_pb2, lifecycle_pb2_grpc
 
@@ -59,9 +61,8 @@ class Enrolment(lifecycle_pb2_grpc.RegistryServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         ticket, answer = self._tickets.draw()
         now = asyncio.get_running_loop().time()
-        self._post(
-            Registered(ticket, status, request.launch_token, request.weight, request.limit, now)
-        )
+        event = Registered(ticket, status, request.launch_token, request.weight, request.limit, now)
+        self._post(replace(event, lease=hashed(request.lease_token)))
         async with asyncio.timeout(ANSWER_S):
             said: RegisterAnswer = await answer
         if said.refusal:
@@ -75,7 +76,7 @@ class Enrolment(lifecycle_pb2_grpc.RegistryServicer):
         ticket, answer = self._tickets.draw()
         received, held = self._sample(status.instance_id)
         now = asyncio.get_running_loop().time()
-        self._post(Beaten(ticket, status, received, held, now))
+        self._post(Beaten(ticket, status, received, held, now, hashed(request.lease_token)))
         async with asyncio.timeout(ANSWER_S):
             said: BeatAnswer = await answer
         return lifecycle_pb2.HeartbeatReply(
@@ -88,7 +89,8 @@ class Enrolment(lifecycle_pb2_grpc.RegistryServicer):
         self, request: lifecycle_pb2.DeregisterRequest, context: Context
     ) -> lifecycle_pb2.DeregisterReply:
         now = asyncio.get_running_loop().time()
-        self._post(Deregistered(request.instance_id, request.incarnation, request.reason, now))
+        name, lease = request.instance_id, hashed(request.lease_token)
+        self._post(Deregistered(name, request.incarnation, request.reason, now, lease))
         return lifecycle_pb2.DeregisterReply()
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.control import Denied, Receipt
-from gateway.fleet.events import Kept
+from gateway.fleet.events import Kept, Registered
 from gateway.messages import Message
 from gateway.store.base import Change
 
@@ -87,6 +87,13 @@ class PollNow:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirm:
+    """Ask at its address for the incarnation that registers; answered by Registered."""
+
+    event: Registered
+
+
+@dataclass(frozen=True, slots=True)
 class CallDrain:
     name: str
     grpc: str
@@ -158,7 +165,7 @@ class RegisterAnswer:
     refusal: str
     ttl_s: float = 0.0
     interval_s: float = 0.0
-    code: str = "ALREADY_EXISTS"  # of a refusal: ALREADY_EXISTS | NOT_FOUND | RESOURCE_EXHAUSTED
+    code: str = "ALREADY_EXISTS"  # of a refusal; | NOT_FOUND | RESOURCE_EXHAUSTED | UNAVAILABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +219,7 @@ Command = (
     | Follow
     | Unfollow
     | PollNow
+    | Confirm
     | CallDrain
     | CallResume
     | CallStop

@@ -10,7 +10,16 @@ from math import inf
 from typing import Final
 
 from gateway.control import Denied, Receipt, Reload
-from gateway.fleet import adoption, asks, closing, drains, instances, launches, workers
+from gateway.fleet import (
+    adoption,
+    asks,
+    closing,
+    drains,
+    instances,
+    launches,
+    registrations,
+    workers,
+)
 from gateway.fleet.commands import (
     Answer,
     Command,
@@ -94,11 +103,11 @@ def _take(turn: Turn, event: Event) -> None:
         case PollFailed():
             instances.poll_failed(turn, event)
         case Registered():
-            instances.registration(turn, event)
+            registrations.registration(turn, event)
         case Beaten():
-            instances.beaten(turn, event)
+            registrations.beaten(turn, event)
         case Deregistered():
-            instances.deregistered(turn, event)
+            registrations.deregistered(turn, event)
         case DialFailed():
             instances.dial_was_refused(turn, event)
         case SlotKept(slot):

@@ -40,6 +40,7 @@ def instance_document(seen: Seen) -> Document:
         "limit": seen.limit,
         "token": seen.token,
         "device": seen.device,
+        "lease": seen.lease,
         "incarnation": seen.incarnation,
         "superseded": list(seen.superseded),
         "retired": seen.retired,
@@ -234,6 +235,7 @@ def _instance(name: str, document: Document, now: float, expires_at: float) -> S
         limit=document["limit"],
         token=document["token"],
         device=document.get("device", ""),  # a document of an older version has none
+        lease=document.get("lease", ""),  # none in a document of before there were any
         incarnation=document["incarnation"],
         superseded=tuple(document["superseded"]),
         retired=document["retired"],

@@ -6,7 +6,7 @@ number under which a shell waits for the answer.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from gateway.config import Problem, Settings
@@ -58,10 +58,13 @@ class Registered:
 
     ticket: int
     status: Status
-    token: str
+    token: str = field(repr=False)  # of the launcher
     weight: float
     limit: int
     now: float
+    lease: str = ""  # hash of its secret
+    asked: bool = False  # at its address, and this is what was said there
+    doubt: str = ""  # why it is not believed, once that was asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class Beaten:
     received_bytes: int
     held: int
     now: float
+    lease: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class Deregistered:
     incarnation: str
     reason: str
     now: float
+    lease: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,35 +10,25 @@ from typing import Final
 
 from gateway.fleet import drains, launches
 from gateway.fleet.commands import (
-    Answer,
-    BeatAnswer,
     Count,
     PollNow,
-    RegisterAnswer,
-    Unfollow,
     Write,
 )
 from gateway.fleet.durable import load_change, slot_change
 from gateway.fleet.events import (
-    Beaten,
-    Deregistered,
     DialFailed,
     Observed,
     PollFailed,
-    Registered,
     SlotKept,
     Source,
 )
 from gateway.fleet.health import answered, dial_failed, heard, lease_ended, unanswered, weigh
 from gateway.fleet.registry import (
-    INSTANCES_MAX,
     STATIC,
     Origin,
     Seen,
-    admits,
     illegal,
     observe,
-    registered,
 )
 from gateway.fleet.slots import NO_SLOT, Holder, allocate, kept, release
 from gateway.fleet.snapshot import FleetSnapshot
@@ -73,10 +63,10 @@ def observed(turn: Turn, event: Observed) -> None:
         )
         poll_failed(turn, failed)
         return
-    _take(turn, seen, status, event.host, event.source, event.received_bytes, event.held)
+    take(turn, seen, status, event.host, event.source, event.received_bytes, event.held)
 
 
-def _take(
+def take(
     turn: Turn,
     seen: Seen,
     status: Status,
@@ -270,98 +260,3 @@ def ticked(turn: Turn) -> None:
 
 def deadlines(fleet: FleetSnapshot, now: float) -> list[float]:
     return [seen.expires_at for seen in fleet.instances.values() if seen.expires_at > now]
-
-
-# --- the Registry service ------------------------------------------------------------------------
-
-
-def registration(turn: Turn, event: Registered) -> None:
-    status = event.status
-    seen = turn.fleet.instances.get(status.instance_id)
-    refusal = admits(seen, status, event.token)
-    if refusal:
-        _refuse(turn, event, RegisterAnswer(refusal))
-        return
-    if seen is None or seen.origin is Origin.REGISTERED:
-        unknown = _unknown(turn.fleet, status)
-        if unknown:
-            _refuse(turn, event, RegisterAnswer(unknown, code="NOT_FOUND"))
-            return
-    if seen is None and len(turn.fleet.instances) >= INSTANCES_MAX:
-        full = f"there are {INSTANCES_MAX} instances already: no more than that are kept"
-        _refuse(turn, event, RegisterAnswer(full, code="RESOURCE_EXHAUSTED"))
-        return
-    after = registered(seen, status, event.weight, event.limit)
-    if _take(turn, after, status, "", Source.BEAT, after.opinion.received_bytes, 0):
-        if seen is None or seen.incarnation != status.incarnation:
-            text = f"{status.instance_id} registered at {status.grpc}"
-            turn.record("instance", status.instance_id, text, incarnation=status.incarnation)
-        turn.keep_instance(turn.fleet.instances[status.instance_id])
-        turn.order(PollNow(status.instance_id))
-    elif status.grpc != after.grpc:  # an old reading from where we have not heard of it yet
-        _refuse(turn, event, RegisterAnswer(f"what {after.name} says is older than what is known"))
-        return
-    rules = turn.fleet.settings.registry
-    turn.order(Answer(event.ticket, RegisterAnswer("", rules.ttl_s, rules.beat_s)))
-
-
-def _refuse(turn: Turn, event: Registered, answer: RegisterAnswer) -> None:
-    turn.order(Answer(event.ticket, answer))
-    text = f"registration refused: {answer.refusal}"
-    turn.record("instance", event.status.instance_id, text, warn=True)
-
-
-def _unknown(fleet: FleetSnapshot, status: Status) -> str:
-    """Why nothing can be routed to it: what may register is bounded by the config."""
-    model = fleet.model(status.model)
-    if model is None:
-        return f"config.toml names no model {status.model}"
-    statics = {row.version for row in fleet.settings.instance if row.model == model.name}
-    if status.version in statics | fleet.weights(model.name).keys() | model.replicas.keys():
-        return ""
-    return f"config.toml gives {model.name} no version {status.version}: a weight of 0 is enough"
-
-
-def beaten(turn: Turn, event: Beaten) -> None:
-    status = event.status
-    seen = turn.fleet.instances.get(status.instance_id)
-    interval_s = turn.fleet.settings.registry.beat_s
-    known = seen is not None and status.incarnation == seen.incarnation
-    if seen is not None and seen.origin not in STATIC:
-        known = known and status.grpc == seen.grpc  # a beat moves nobody: that is for Register
-    if seen is None or not known:
-        superseded = seen is not None and status.incarnation in seen.superseded
-        turn.order(Count("heartbeats", "ignored" if superseded else "unknown"))
-        turn.order(Answer(event.ticket, BeatAnswer("REGISTER", 0.0, interval_s)))
-        return
-    taken = _take(turn, seen, status, "", Source.BEAT, event.received_bytes, event.held)
-    turn.order(Count("heartbeats", "accepted" if taken else "ignored"))
-    order, grace_s = _order(turn.fleet, seen.name, turn.now)
-    turn.order(Answer(event.ticket, BeatAnswer(order, grace_s, interval_s)))
-
-
-def _order(fleet: FleetSnapshot, name: str, now: float) -> tuple[str, float]:
-    """What the gateway wants of an instance whose Drain call did not get through."""
-    drain, seen = fleet.drains.get(name), fleet.instances[name]
-    if drain is None or seen.state is not State.READY or seen.intent is Intent.ACTIVE:
-        return "NONE", 0.0
-    if drain.phase.value in {"waiting", "done", "cut"}:
-        return "DRAIN", max(0.0, drain.deadline - now)
-    return "NONE", 0.0
-
-
-def deregistered(turn: Turn, event: Deregistered) -> None:
-    """A farewell: it is gone by its own word, and shown for a while."""
-    seen = turn.fleet.instances.get(event.name)
-    if seen is None or seen.incarnation != event.incarnation or seen.status is None:
-        return
-    status = replace(seen.status, state=State.STOPPED, reason=event.reason, active_requests=0)
-    if seen.state is State.ERROR:
-        status = seen.status
-    gone = replace(seen, status=status, since=turn.now, expires_at=turn.now + FORGET_S)
-    if seen.origin not in STATIC:  # its address belongs to nobody now
-        turn.order(Unfollow(seen.name))
-        gone = replace(gone, http="", grpc="")
-    turn.put(gone)
-    text = f"{seen.name} said farewell" + (f": {event.reason}" if event.reason else "")
-    turn.record("instance", seen.name, text, reason=event.reason)

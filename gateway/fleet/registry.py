@@ -62,6 +62,7 @@ class Seen:
     expires_at: float = inf  # end of its registration
     token: str = ""  # hash of the launch token that may register it
     device: str = ""  # where the launcher has started it last
+    lease: str = ""  # hash of the secret that its incarnation registered with
     shown: float = -1.0  # progress at which it was last recorded
 
     @property
@@ -194,6 +195,7 @@ def renewed(seen: Seen, incarnation: str, now: float) -> Seen:
         since=now,
         began=now,
         ready_since=0.0,
+        lease="",
         shown=-1.0,
     )
 
@@ -202,17 +204,35 @@ def renewed(seen: Seen, incarnation: str, now: float) -> Seen:
 
 
 def hashed(token: str) -> str:
-    """How a launch token is kept: only its hash rests anywhere."""
+    """How a launch token or an instance's secret is kept: only its hash rests anywhere."""
     return hashlib.sha256(token.encode()).hexdigest() if token else ""
 
 
-def admits(seen: Seen | None, status: Status, token: str) -> str:
+def holds(seen: Seen, lease: str) -> bool:
+    """Whether these are the words of its incarnation: ids, incarnations and addresses are shown to
+    everybody, its secret to nobody. One that registered without a secret is not guarded.
+    """
+    return not seen.lease or hmac.compare_digest(lease, seen.lease)
+
+
+def doubtful(seen: Seen | None, status: Status) -> bool:
+    """Whether a registration that is admitted would push a live incarnation aside by its word
+    alone: a restart in place is believed when it is found at the address.
+    """
+    if seen is None or seen.origin is not Origin.REGISTERED or not seen.live:
+        return False
+    return seen.incarnation not in {"", status.incarnation}
+
+
+def admits(seen: Seen | None, status: Status, token: str, lease: str) -> str:
     """Why this registration is refused (ALREADY_EXISTS); "" when it is taken."""
     if seen is None:
         return ""
     name = status.instance_id
     if status.incarnation in seen.superseded:
         return f"incarnation {status.incarnation} of {name} is superseded by {seen.incarnation}"
+    if status.incarnation == seen.incarnation and not holds(seen, lease):
+        return f"incarnation {status.incarnation} of {name} has registered with another lease_token"
     if seen.origin in STATIC:
         if status.grpc == seen.grpc:
             return ""
@@ -220,10 +240,7 @@ def admits(seen: Seen | None, status: Status, token: str) -> str:
     if seen.origin is Origin.LAUNCHED:
         if hmac.compare_digest(hashed(token), seen.token) and token:
             return ""
-        if status.incarnation == seen.incarnation and status.grpc == seen.grpc:
-            return ""
         return f"{name} belongs to an instance that this gateway starts itself"
-    # An incarnation is no secret: who knows it is its owner only at the owner's address.
     if status.grpc == seen.grpc or not seen.live:
         return ""
     return f"{name} is taken by a live instance at {seen.grpc}: wait until that one is lost"

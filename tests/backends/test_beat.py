@@ -37,7 +37,7 @@ async def test_it_registers_with_its_addresses_and_its_token_while_still_loading
     made, gateway = rig(), FakeRegistry()
     async with listening(gateway) as address, beating(made, address):
         request = await gateway.next()
-    assert request == wire.RegisterRequest(status=made.facts.status(), launch_token="secret")
+    assert (request.status, request.launch_token) == (made.facts.status(), "secret")
     assert (request.status.http_address, request.status.state) == ("127.0.0.1:1", wire.INITIALIZING)
 
 
@@ -143,10 +143,24 @@ async def test_goodbye_is_said_by_id_and_incarnation(ready: Rig) -> None:
         await gateway.next()
         await beat.end("stopped")
         await beat.end("again")
-    assert await gateway.next() == wire.DeregisterRequest(
-        instance_id="m-1-0", incarnation="life-1", reason="stopped"
-    )
+    said = await gateway.next()
+    assert (said.instance_id, said.incarnation, said.reason) == ("m-1-0", "life-1", "stopped")
     assert gateway.heard.empty()
+
+
+async def test_one_secret_goes_with_every_word_and_another_life_has_another(ready: Rig) -> None:
+    tokens = list[set[str]]()
+    for _ in range(2):
+        gateway = FakeRegistry(interval_s=SHORT_S)
+        async with listening(gateway) as address, beating(ready, address) as beat:
+            heard = [await gateway.next() for _ in range(2)]
+            await beat.end("stopped")
+            while type(heard[-1]) is not wire.DeregisterRequest:
+                heard.append(await gateway.next())
+        tokens.append({one.lease_token for one in heard})
+    (first,), (second,) = tokens
+    assert first != second
+    assert min(len(first), len(second)) >= 32
 
 
 async def test_nobody_is_bid_goodbye_who_was_never_greeted(ready: Rig) -> None:

@@ -24,19 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsluicegate/v1/lifecycle.proto\x12\rsluicegate.v1\"\xae\x01\n\x06\x44\x65vice\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x1a\n\x12memory_total_bytes\x18\x03 \x01(\x04\x12\x19\n\x11memory_used_bytes\x18\x04 \x01(\x04\x12\x1d\n\x15memory_reserved_bytes\x18\x05 \x01(\x04\x12\x19\n\x11memory_free_bytes\x18\x06 \x01(\x04\x12\x19\n\x11memory_peak_bytes\x18\x07 \x01(\x04\"\x95\x05\n\x0eInstanceStatus\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\r\n\x05model\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x14\n\x0chttp_address\x18\x06 \x01(\t\x12\x14\n\x0cgrpc_address\x18\x07 \x01(\t\x12#\n\x05state\x18\x08 \x01(\x0e\x32\x14.sluicegate.v1.State\x12#\n\x05phase\x18\t \x01(\x0e\x32\x14.sluicegate.v1.Phase\x12\x10\n\x08progress\x18\n \x01(\x01\x12\x0e\n\x06reason\x18\x0b \x01(\t\x12\x17\n\x0f\x61\x63tive_requests\x18\x0c \x01(\r\x12\x13\n\x0bqueue_depth\x18\r \x01(\r\x12\x15\n\rqueue_wait_ms\x18\x0e \x01(\x01\x12\x1f\n\x17\x62\x61tch_utilisation_ratio\x18\x0f \x01(\x01\x12\x17\n\x0flast_latency_ms\x18\x10 \x01(\x01\x12\x14\n\x0ctokens_per_s\x18\x11 \x01(\x01\x12\x14\n\x0cserved_total\x18\x12 \x01(\x04\x12\x16\n\x0eprogress_total\x18\x13 \x01(\x04\x12\x16\n\x0erejected_total\x18\x14 \x01(\x04\x12\x17\n\x0fmax_concurrency\x18\x15 \x01(\r\x12\x1b\n\x13prompt_tokens_total\x18\x16 \x01(\x04\x12\x1f\n\x17\x63ompletion_tokens_total\x18\x17 \x01(\x04\x12%\n\x06\x64\x65vice\x18\x18 \x01(\x0b\x32\x15.sluicegate.v1.Device\x12\x0f\n\x07load_ms\x18\x19 \x01(\x01\x12\x12\n\ncompile_ms\x18\x1a \x01(\x01\x12\x11\n\twarmup_ms\x18\x1b \x01(\x01\"\x12\n\x10GetStatusRequest\")\n\x12WatchStatusRequest\x12\x13\n\x0binterval_ms\x18\x01 \x01(\r\"/\n\x0c\x44rainRequest\x12\x0f\n\x07grace_s\x18\x01 \x01(\x01\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x0f\n\rResumeRequest\"-\n\x0bStopRequest\x12\x0f\n\x07grace_s\x18\x01 \x01(\x01\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\"a\n\nDrainReply\x12-\n\x06status\x18\x01 \x01(\x0b\x32\x1d.sluicegate.v1.InstanceStatus\x12\x0f\n\x07\x61lready\x18\x02 \x01(\x08\x12\x13\n\x0bremaining_s\x18\x03 \x01(\x01\"<\n\x0bStatusReply\x12-\n\x06status\x18\x01 \x01(\x0b\x32\x1d.sluicegate.v1.InstanceStatus\"u\n\x0fRegisterRequest\x12-\n\x06status\x18\x01 \x01(\x0b\x32\x1d.sluicegate.v1.InstanceStatus\x12\x14\n\x0claunch_token\x18\x02 \x01(\t\x12\x0e\n\x06weight\x18\x03 \x01(\x01\x12\r\n\x05limit\x18\x04 \x01(\r\"2\n\rRegisterReply\x12\r\n\x05ttl_s\x18\x01 \x01(\x01\x12\x12\n\ninterval_s\x18\x02 \x01(\x01\"A\n\x10HeartbeatRequest\x12-\n\x06status\x18\x01 \x01(\x0b\x32\x1d.sluicegate.v1.InstanceStatus\"Z\n\x0eHeartbeatReply\x12#\n\x05order\x18\x01 \x01(\x0e\x32\x14.sluicegate.v1.Order\x12\x0f\n\x07grace_s\x18\x02 \x01(\x01\x12\x12\n\ninterval_s\x18\x03 \x01(\x01\"M\n\x11\x44\x65registerRequest\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x11\n\x0f\x44\x65registerReply*a\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x10\n\x0cINITIALIZING\x10\x01\x12\t\n\x05READY\x10\x02\x12\x0c\n\x08\x44RAINING\x10\x03\x12\x0b\n\x07STOPPED\x10\x04\x12\t\n\x05\x45RROR\x10\x05*\xd3\x01\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0c\n\x08STARTING\x10\x01\x12\x12\n\x0e\x46\x45TCHING_MODEL\x10\x02\x12\x19\n\x15\x43HECKING_DEPENDENCIES\x10\x03\x12\x11\n\rLOADING_MODEL\x10\x04\x12\x14\n\x10\x41LLOCATING_CACHE\x10\x05\x12\r\n\tCOMPILING\x10\x06\x12\x0e\n\nWARMING_UP\x10\x07\x12\x0b\n\x07SERVING\x10\x08\x12\x12\n\x0ePHASE_DRAINING\x10\t\x12\r\n\tRELEASING\x10\n*^\n\x05Order\x12\x0e\n\nORDER_NONE\x10\x00\x12\x0f\n\x0bORDER_DRAIN\x10\x01\x12\x10\n\x0cORDER_RESUME\x10\x02\x12\x0e\n\nORDER_STOP\x10\x03\x12\x12\n\x0eORDER_REGISTER\x10\x04\x32\xf0\x02\n\tLifecycle\x12K\n\tGetStatus\x12\x1f.sluicegate.v1.GetStatusRequest\x1a\x1d.sluicegate.v1.InstanceStatus\x12Q\n\x0bWatchStatus\x12!.sluicegate.v1.WatchStatusRequest\x1a\x1d.sluicegate.v1.InstanceStatus0\x01\x12?\n\x05\x44rain\x12\x1b.sluicegate.v1.DrainRequest\x1a\x19.sluicegate.v1.DrainReply\x12\x42\n\x06Resume\x12\x1c.sluicegate.v1.ResumeRequest\x1a\x1a.sluicegate.v1.StatusReply\x12>\n\x04Stop\x12\x1a.sluicegate.v1.StopRequest\x1a\x1a.sluicegate.v1.StatusReply2\xf1\x01\n\x08Registry\x12H\n\x08Register\x12\x1e.sluicegate.v1.RegisterRequest\x1a\x1c.sluicegate.v1.RegisterReply\x12K\n\tHeartbeat\x12\x1f.sluicegate.v1.HeartbeatRequest\x1a\x1d.sluicegate.v1.HeartbeatReply\x12N\n\nDeregister\x12 .sluicegate.v1.DeregisterRequest\x1a\x1e.sluicegate.v1.DeregisterReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsluicegate/v1/lifecycle.proto\x12\rsluicegate.v1\"\xae\x01\n\x06\x44\x65vice\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x1a\n\x12memory_total_bytes\x18\x03 \x01(\x04\x12\x19\n\x11memory_used_bytes\x18\x04 \x01(\x04\x12\x1d\n\x15memory_reserved_bytes\x18\x05 \x01(\x04\x12\x19\n\x11memory_free_bytes\x18\x06 \x01(\x04\x12\x19\n\x11memory_peak_bytes\x18\x07 \x01(\x04\"\x95\x05\n\x0eInstanceStatus\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\r\n\x05model\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x14\n\x0chttp_address\x18\x06 \x01(\t\x12\x14\n\x0cgrpc_address\x18\x07 \x01(\t\x12#\n\x05state\x18\x08 \x01(\x0e\x32\x14.sluicegate.v1.State\x12#\n\x05phase\x18\t \x01(\x0e\x32\x14.sluicegate.v1.Phase\x12\x10\n\x08progress\x18\n \x01(\x01\x12\x0e\n\x06reason\x18\x0b \x01(\t\x12\x17\n\x0f\x61\x63tive_requests\x18\x0c \x01(\r\x12\x13\n\x0bqueue_depth\x18\r \x01(\r\x12\x15\n\rqueue_wait_ms\x18\x0e \x01(\x01\x12\x1f\n\x17\x62\x61tch_utilisation_ratio\x18\x0f \x01(\x01\x12\x17\n\x0flast_latency_ms\x18\x10 \x01(\x01\x12\x14\n\x0ctokens_per_s\x18\x11 \x01(\x01\x12\x14\n\x0cserved_total\x18\x12 \x01(\x04\x12\x16\n\x0eprogress_total\x18\x13 \x01(\x04\x12\x16\n\x0erejected_total\x18\x14 \x01(\x04\x12\x17\n\x0fmax_concurrency\x18\x15 \x01(\r\x12\x1b\n\x13prompt_tokens_total\x18\x16 \x01(\x04\x12\x1f\n\x17\x63ompletion_tokens_total\x18\x17 \x01(\x04\x12%\n\x06\x64\x65vice\x18\x18 \x01(\x0b\x32\x15.sluicegate.v1.Device\x12\x0f\n\x07load_ms\x18\x19 \x01(\x01\x12\x12\n\ncompile_ms\x18\x1a \x01(\x01\x12\x11\n\twarmup_ms\x18\x1b \x01(\x01\"\x12\n\x10GetStatusRequest\")\n\x12WatchStatusRequest\x12\x13\n\x0binterval_ms\x18\x01 \x01(\r\"/\n\x0c\x44rainRequest\x12\x0f\n\x07grace_s\x18\x01 \x01(\x01\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x0f\n\rResumeRequest\"-\n\x0bStopRequest\x12\x0f\n\x07grace_s\x18\x01 \x01(\x01\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\"a\n\nDrainReply\x12-\n\x06status\x18\x01 \x01(\x0b\x32\x1d.sluicegate.v1.InstanceStatus\x12\x0f\n\x07\x61lready\x18\x02 \x01(\x08\x12\x13\n\x0bremaining_s\x18\x03 \x01(\x01\"<\n\x0bStatusReply\x12-\n\x06status\x18\x01 \x01(\x0b\x32\x1d.sluicegate.v1.InstanceStatus\"\x8a\x01\n\x0fRegisterRequest\x12-\n\x06status\x18\x01 \x01(\x0b\x32\x1d.sluicegate.v1.InstanceStatus\x12\x14\n\x0claunch_token\x18\x02 \x01(\t\x12\x0e\n\x06weight\x18\x03 \x01(\x01\x12\r\n\x05limit\x18\x04 \x01(\r\x12\x13\n\x0blease_token\x18\x05 \x01(\t\"2\n\rRegisterReply\x12\r\n\x05ttl_s\x18\x01 \x01(\x01\x12\x12\n\ninterval_s\x18\x02 \x01(\x01\"V\n\x10HeartbeatRequest\x12-\n\x06status\x18\x01 \x01(\x0b\x32\x1d.sluicegate.v1.InstanceStatus\x12\x13\n\x0blease_token\x18\x02 \x01(\t\"Z\n\x0eHeartbeatReply\x12#\n\x05order\x18\x01 \x01(\x0e\x32\x14.sluicegate.v1.Order\x12\x0f\n\x07grace_s\x18\x02 \x01(\x01\x12\x12\n\ninterval_s\x18\x03 \x01(\x01\"b\n\x11\x44\x65registerRequest\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x13\n\x0blease_token\x18\x04 \x01(\t\"\x11\n\x0f\x44\x65registerReply*a\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x10\n\x0cINITIALIZING\x10\x01\x12\t\n\x05READY\x10\x02\x12\x0c\n\x08\x44RAINING\x10\x03\x12\x0b\n\x07STOPPED\x10\x04\x12\t\n\x05\x45RROR\x10\x05*\xd3\x01\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0c\n\x08STARTING\x10\x01\x12\x12\n\x0e\x46\x45TCHING_MODEL\x10\x02\x12\x19\n\x15\x43HECKING_DEPENDENCIES\x10\x03\x12\x11\n\rLOADING_MODEL\x10\x04\x12\x14\n\x10\x41LLOCATING_CACHE\x10\x05\x12\r\n\tCOMPILING\x10\x06\x12\x0e\n\nWARMING_UP\x10\x07\x12\x0b\n\x07SERVING\x10\x08\x12\x12\n\x0ePHASE_DRAINING\x10\t\x12\r\n\tRELEASING\x10\n*^\n\x05Order\x12\x0e\n\nORDER_NONE\x10\x00\x12\x0f\n\x0bORDER_DRAIN\x10\x01\x12\x10\n\x0cORDER_RESUME\x10\x02\x12\x0e\n\nORDER_STOP\x10\x03\x12\x12\n\x0eORDER_REGISTER\x10\x04\x32\xf0\x02\n\tLifecycle\x12K\n\tGetStatus\x12\x1f.sluicegate.v1.GetStatusRequest\x1a\x1d.sluicegate.v1.InstanceStatus\x12Q\n\x0bWatchStatus\x12!.sluicegate.v1.WatchStatusRequest\x1a\x1d.sluicegate.v1.InstanceStatus0\x01\x12?\n\x05\x44rain\x12\x1b.sluicegate.v1.DrainRequest\x1a\x19.sluicegate.v1.DrainReply\x12\x42\n\x06Resume\x12\x1c.sluicegate.v1.ResumeRequest\x1a\x1a.sluicegate.v1.StatusReply\x12>\n\x04Stop\x12\x1a.sluicegate.v1.StopRequest\x1a\x1a.sluicegate.v1.StatusReply2\xf1\x01\n\x08Registry\x12H\n\x08Register\x12\x1e.sluicegate.v1.RegisterRequest\x1a\x1c.sluicegate.v1.RegisterReply\x12K\n\tHeartbeat\x12\x1f.sluicegate.v1.HeartbeatRequest\x1a\x1d.sluicegate.v1.HeartbeatReply\x12N\n\nDeregister\x12 .sluicegate.v1.DeregisterRequest\x1a\x1e.sluicegate.v1.DeregisterReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sluicegate.v1.lifecycle_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STATE']._serialized_start=1654
-  _globals['_STATE']._serialized_end=1751
-  _globals['_PHASE']._serialized_start=1754
-  _globals['_PHASE']._serialized_end=1965
-  _globals['_ORDER']._serialized_start=1967
-  _globals['_ORDER']._serialized_end=2061
+  _globals['_STATE']._serialized_start=1718
+  _globals['_STATE']._serialized_end=1815
+  _globals['_PHASE']._serialized_start=1818
+  _globals['_PHASE']._serialized_end=2029
+  _globals['_ORDER']._serialized_start=2031
+  _globals['_ORDER']._serialized_end=2125
   _globals['_DEVICE']._serialized_start=49
   _globals['_DEVICE']._serialized_end=223
   _globals['_INSTANCESTATUS']._serialized_start=226
@@ -55,20 +55,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DRAINREPLY']._serialized_end=1162
   _globals['_STATUSREPLY']._serialized_start=1164
   _globals['_STATUSREPLY']._serialized_end=1224
-  _globals['_REGISTERREQUEST']._serialized_start=1226
-  _globals['_REGISTERREQUEST']._serialized_end=1343
-  _globals['_REGISTERREPLY']._serialized_start=1345
-  _globals['_REGISTERREPLY']._serialized_end=1395
-  _globals['_HEARTBEATREQUEST']._serialized_start=1397
-  _globals['_HEARTBEATREQUEST']._serialized_end=1462
-  _globals['_HEARTBEATREPLY']._serialized_start=1464
-  _globals['_HEARTBEATREPLY']._serialized_end=1554
-  _globals['_DEREGISTERREQUEST']._serialized_start=1556
-  _globals['_DEREGISTERREQUEST']._serialized_end=1633
-  _globals['_DEREGISTERREPLY']._serialized_start=1635
-  _globals['_DEREGISTERREPLY']._serialized_end=1652
-  _globals['_LIFECYCLE']._serialized_start=2064
-  _globals['_LIFECYCLE']._serialized_end=2432
-  _globals['_REGISTRY']._serialized_start=2435
-  _globals['_REGISTRY']._serialized_end=2676
+  _globals['_REGISTERREQUEST']._serialized_start=1227
+  _globals['_REGISTERREQUEST']._serialized_end=1365
+  _globals['_REGISTERREPLY']._serialized_start=1367
+  _globals['_REGISTERREPLY']._serialized_end=1417
+  _globals['_HEARTBEATREQUEST']._serialized_start=1419
+  _globals['_HEARTBEATREQUEST']._serialized_end=1505
+  _globals['_HEARTBEATREPLY']._serialized_start=1507
+  _globals['_HEARTBEATREPLY']._serialized_end=1597
+  _globals['_DEREGISTERREQUEST']._serialized_start=1599
+  _globals['_DEREGISTERREQUEST']._serialized_end=1697
+  _globals['_DEREGISTERREPLY']._serialized_start=1699
+  _globals['_DEREGISTERREPLY']._serialized_end=1716
+  _globals['_LIFECYCLE']._serialized_start=2128
+  _globals['_LIFECYCLE']._serialized_end=2496
+  _globals['_REGISTRY']._serialized_start=2499
+  _globals['_REGISTRY']._serialized_end=2740
 # @@protoc_insertion_point(module_scope)

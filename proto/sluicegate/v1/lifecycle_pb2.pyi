@@ -409,12 +409,17 @@ class RegisterRequest(_message.Message):
     LAUNCH_TOKEN_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    LEASE_TOKEN_FIELD_NUMBER: _builtins.int
     launch_token: _builtins.str
     """of instances that this gateway's launcher started"""
     weight: _builtins.float
     """in its group; 0: the default, 1"""
     limit: _builtins.int
     """most requests in flight; 0: the model's own"""
+    lease_token: _builtins.str
+    """A secret of this incarnation, chosen by itself: who registers again, beats or says farewell in
+    its name has to know it. The gateway keeps a hash and shows it to nobody.
+    """
     @_builtins.property
     def status(self) -> Global___InstanceStatus: ...
     def __init__(
@@ -424,10 +429,11 @@ class RegisterRequest(_message.Message):
         launch_token: _builtins.str = ...,
         weight: _builtins.float = ...,
         limit: _builtins.int = ...,
+        lease_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["launch_token", b"launch_token", "limit", b"limit", "status", b"status", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["launch_token", b"launch_token", "lease_token", b"lease_token", "limit", b"limit", "status", b"status", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -461,16 +467,20 @@ class HeartbeatRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STATUS_FIELD_NUMBER: _builtins.int
+    LEASE_TOKEN_FIELD_NUMBER: _builtins.int
+    lease_token: _builtins.str
+    """as registered"""
     @_builtins.property
     def status(self) -> Global___InstanceStatus: ...
     def __init__(
         self,
         *,
         status: Global___InstanceStatus | None = ...,
+        lease_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_token", b"lease_token", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -509,19 +519,23 @@ class DeregisterRequest(_message.Message):
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    LEASE_TOKEN_FIELD_NUMBER: _builtins.int
     instance_id: _builtins.str
     incarnation: _builtins.str
     reason: _builtins.str
+    lease_token: _builtins.str
+    """as registered"""
     def __init__(
         self,
         *,
         instance_id: _builtins.str = ...,
         incarnation: _builtins.str = ...,
         reason: _builtins.str = ...,
+        lease_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "instance_id", b"instance_id", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "instance_id", b"instance_id", "lease_token", b"lease_token", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -306,7 +306,9 @@ class RegistryServicer:
     """
 
     def Register(self, request, context):
-        """ALREADY_EXISTS while another live address or origin owns the id.
+        """ALREADY_EXISTS while another live address or origin owns the id. Another incarnation at the
+        address of a live one is asked there (GetStatus) before it is believed: UNAVAILABLE if it is not
+        there. Of a static instance nothing is taken by this road: it is asked where the file says.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -108,7 +108,10 @@ class RegistryStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RegistryAsyncStub: ...
     Register: _grpc.UnaryUnaryMultiCallable[_lifecycle_pb2.RegisterRequest, _lifecycle_pb2.RegisterReply]
-    """ALREADY_EXISTS while another live address or origin owns the id."""
+    """ALREADY_EXISTS while another live address or origin owns the id. Another incarnation at the
+    address of a live one is asked there (GetStatus) before it is believed: UNAVAILABLE if it is not
+    there. Of a static instance nothing is taken by this road: it is asked where the file says.
+    """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_lifecycle_pb2.HeartbeatRequest, _lifecycle_pb2.HeartbeatReply]
     Deregister: _grpc.UnaryUnaryMultiCallable[_lifecycle_pb2.DeregisterRequest, _lifecycle_pb2.DeregisterReply]
 
@@ -118,7 +121,10 @@ class RegistryAsyncStub(RegistryStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Register: _aio.UnaryUnaryMultiCallable[_lifecycle_pb2.RegisterRequest, _lifecycle_pb2.RegisterReply]  # type: ignore[assignment]
-    """ALREADY_EXISTS while another live address or origin owns the id."""
+    """ALREADY_EXISTS while another live address or origin owns the id. Another incarnation at the
+    address of a live one is asked there (GetStatus) before it is believed: UNAVAILABLE if it is not
+    there. Of a static instance nothing is taken by this road: it is asked where the file says.
+    """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_lifecycle_pb2.HeartbeatRequest, _lifecycle_pb2.HeartbeatReply]  # type: ignore[assignment]
     Deregister: _aio.UnaryUnaryMultiCallable[_lifecycle_pb2.DeregisterRequest, _lifecycle_pb2.DeregisterReply]  # type: ignore[assignment]
 
@@ -131,7 +137,10 @@ class RegistryServicer(metaclass=_abc_1.ABCMeta):
         request: _lifecycle_pb2.RegisterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lifecycle_pb2.RegisterReply, _abc.Awaitable[_lifecycle_pb2.RegisterReply]]:
-        """ALREADY_EXISTS while another live address or origin owns the id."""
+        """ALREADY_EXISTS while another live address or origin owns the id. Another incarnation at the
+        address of a live one is asked there (GetStatus) before it is believed: UNAVAILABLE if it is not
+        there. Of a static instance nothing is taken by this road: it is asked where the file says.
+        """
 
     @_abc_1.abstractmethod
     def Heartbeat(

@@ -28,6 +28,7 @@ from gateway.fleet.events import (
     LaunchOrdered,
     NeedsRead,
     Observed,
+    Registered,
     RowSettled,
     SettingsRead,
     Source,
@@ -43,7 +44,7 @@ from gateway.telemetry.tally import Tally
 from sluicegate.v1.states import State
 from tests.gateway.controlplane.lifecycle import FakeLifecycle
 from tests.gateway.controlplane.test_folds import FakeStore
-from tests.gateway.fleet.builders import LAUNCHED, STATICS, both_ready
+from tests.gateway.fleet.builders import LAUNCHED, STATICS, both_ready, status
 
 
 class FakeLauncher:
@@ -234,3 +235,37 @@ async def test_counts_go_to_the_tally(bench: Bench) -> None:
     await bench.do(c.CountDrain("done", 1.5))
     assert bench.tally.reloads["applied"] == 1
     assert bench.tally.drains["done"] == 1
+
+
+# --- a registration that is asked for ------------------------------------------------------------
+
+
+def claim(address: str, incarnation: str = "a1") -> Registered:
+    said = status("a", incarnation=incarnation, grpc=address, sequence=1 << 60)
+    return Registered(5, said, "secret of the launcher", 0.0, 0, 1.0)
+
+
+async def test_what_is_said_at_the_address_takes_the_place_of_what_was_claimed(
+    bench: Bench,
+) -> None:
+    address = await bench.instance.start()
+    event = await bench.do(c.Confirm(claim(address)))
+    assert (event.ticket, event.asked, event.doubt) == (5, True, "")
+    assert (event.status.incarnation, event.status.sequence) == ("a1", 1)
+
+
+async def test_who_is_not_found_at_its_address_is_not_believed(bench: Bench) -> None:
+    address = await bench.instance.start()
+    event = await bench.do(c.Confirm(claim(address, "a2")))
+    assert event.doubt == f"another incarnation of a answers at {address}"
+    bench.instance.status.tokens_per_s = float("nan")
+    event = await bench.do(c.Confirm(claim(address)))
+    assert "tokens_per_s" in event.doubt
+    await bench.instance.stop()
+    await bench.channels.drop(address)
+    event = await bench.do(c.Confirm(claim(address)))
+    assert event.doubt.startswith(f"a is not found at {address}: ")
+
+
+def test_a_command_that_is_logged_shows_no_launch_token() -> None:
+    assert "launcher" not in repr(c.Confirm(claim("127.0.0.1:1")))

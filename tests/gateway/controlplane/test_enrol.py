@@ -11,6 +11,7 @@ from gateway.controlplane.tickets import Tickets
 from gateway.fleet.commands import Answer
 from gateway.fleet.decide import decide
 from gateway.fleet.events import Event
+from gateway.fleet.registry import hashed
 from sluicegate.v1 import lifecycle_pb2 as pb
 from sluicegate.v1 import lifecycle_pb2_grpc
 from tests.gateway.fleet.builders import begun
@@ -111,6 +112,20 @@ async def test_a_farewell_is_taken(
     goodbye = pb.DeregisterRequest(instance_id="r", incarnation="r1", reason="stopped")
     await stub.Deregister(goodbye, timeout=60)
     assert not gateway.fleet.instances["r"].live
+
+
+async def test_a_beat_and_a_farewell_without_the_secret_are_nobodys(
+    gateway: Gateway, stub: "lifecycle_pb2_grpc.RegistryAsyncStub"
+) -> None:
+    await stub.Register(pb.RegisterRequest(status=STATUS, lease_token="mine"), timeout=60)
+    assert gateway.fleet.instances["r"].lease == hashed("mine")
+    for token, order in (("", pb.ORDER_REGISTER), ("mine", pb.ORDER_NONE)):
+        beat = pb.HeartbeatRequest(status=STATUS, lease_token=token)
+        assert (await stub.Heartbeat(beat, timeout=60)).order == order
+    for token, live in (("", True), ("mine", False)):
+        goodbye = pb.DeregisterRequest(instance_id="r", incarnation="r1", lease_token=token)
+        await stub.Deregister(goodbye, timeout=60)
+        assert gateway.fleet.instances["r"].live is live
 
 
 @pytest.mark.parametrize("missing", ["instance_id", "model", "version", "grpc_address"])

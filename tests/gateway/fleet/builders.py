@@ -1,10 +1,11 @@
 """Snapshots and events for tests, with only what matters spelled out."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from gateway.config import parse
-from gateway.fleet.commands import Command, ReadNeeds, Record, Tell, Write
+from gateway.fleet.commands import Command, Confirm, ReadNeeds, Record, Tell, Write
 from gateway.fleet.decide import decide
 from gateway.fleet.durable import restore
 from gateway.fleet.events import (
@@ -83,6 +84,8 @@ def follow_up(
         match command:
             case Write(_, then):
                 event = then
+            case Confirm(claim):
+                event = replace(claim, asked=True)
             case Tell(row, Publish(table)):
                 event = WorkerAcked(row, table.generation, now)
             case ReadNeeds(pairs):

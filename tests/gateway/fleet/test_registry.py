@@ -11,12 +11,14 @@ from gateway.fleet.registry import (
     Seen,
     admissible,
     admits,
+    doubtful,
     hashed,
     hindrance,
     literal_host,
     observe,
     registered,
 )
+from gateway.fleet.status import Status
 from gateway.records import Health, Intent
 from sluicegate.v1.states import TRANSITIONS, State
 from tests.gateway.fleet.builders import status
@@ -125,6 +127,7 @@ ELSEWHERE = status("a", grpc="127.0.0.1:9")
 BACK = status("a", incarnation="a2")
 STATIC = {"origin": Origin.CONFIG, "grpc": "127.0.0.1:2"}
 OURS = {"origin": Origin.LAUNCHED, "token": hashed("secret")}
+HELD = {"lease": hashed("mine")}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,7 @@ OURS = {"origin": Origin.LAUNCHED, "token": hashed("secret")}
         (seen(**OURS), AWAY, "guess", False),
         (seen(**OURS), AWAY, "", False),
         (seen(origin=Origin.LAUNCHED), AWAY, "", False),
-        (seen(**OURS), status("a"), "", True),
+        (seen(**OURS), status("a"), "", False),
         (seen(), ELSEWHERE, "", False),
         (seen(opinion=LOST), ELSEWHERE, "", True),
         (seen(**OURS), ELSEWHERE, "", False),
@@ -171,9 +174,52 @@ OURS = {"origin": Origin.LAUNCHED, "token": hashed("secret")}
     ],
 )
 def test_who_may_register_under_a_name(
-    known: Seen | None, status_: object, token: str, taken: bool
+    known: Seen | None, status_: Status, token: str, taken: bool
 ) -> None:
-    assert (admits(known, status_, token) == "") is taken  # type: ignore[arg-type]
+    assert (admits(known, status_, token, "") == "") is taken
+
+
+@pytest.mark.parametrize(
+    ("known", "status_", "lease", "taken"),
+    [
+        (seen(**HELD), status("a"), "mine", True),
+        (seen(**HELD), status("a"), "guess", False),
+        (seen(**HELD), status("a"), "", False),
+        (seen(**HELD, opinion=LOST), status("a"), "guess", False),
+        (seen(**HELD, opinion=LOST), ELSEWHERE, "guess", False),
+        (seen(**HELD), BACK, "of its own", True),
+        (seen(), status("a"), "mine", True),
+    ],
+    ids=["its own", "another", "none", "lost", "lost, elsewhere", "the next", "it gave none"],
+)
+def test_an_incarnation_speaks_with_the_secret_it_registered_with(
+    known: Seen, status_: Status, lease: str, taken: bool
+) -> None:
+    assert (admits(known, status_, "", hashed(lease)) == "") is taken
+
+
+@pytest.mark.parametrize(
+    ("known", "doubted"),
+    [
+        (None, False),
+        (seen(), True),
+        (seen(incarnation="a2"), False),
+        (seen(incarnation="", status=None), False),
+        (seen(opinion=LOST), False),
+        (seen(**OURS), False),
+    ],
+    ids=["unknown", "live", "the same", "never seen", "lost", "launched"],
+)
+def test_a_registration_that_pushes_a_live_incarnation_aside_is_asked_for(
+    known: Seen | None, doubted: bool
+) -> None:
+    assert doubtful(known, BACK) is doubted
+
+
+def test_the_next_incarnation_begins_without_the_secret_of_the_one_before() -> None:
+    new = observe(seen(**HELD), status("a", incarnation="a2"), "", 9.0)
+    assert isinstance(new, Seen)
+    assert new.lease == ""
 
 
 def test_a_registration_names_its_weight_and_limit_and_its_reading_the_addresses() -> None:
