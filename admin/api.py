@@ -51,6 +51,7 @@ def _under(prefix: str) -> list[web.RouteDef]:
         web.put(f"{instance}/drain", changes.drain_instance),
         web.delete(f"{instance}/drain", changes.undrain_instance),
         web.post(f"{instance}/stop", changes.stop_instance),
+        web.post(f"{instance}/start", changes.start_instance),
         web.get(f"{prefix}/drains", reading.drains),
         web.get(f"{prefix}/drains/{{instance}}", reading.drain),
         web.get(f"{prefix}/models", reading.models),

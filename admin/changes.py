@@ -19,6 +19,7 @@ from gateway.control import (
     Reload,
     RemoveInstance,
     ResetWeights,
+    StartInstance,
     UndrainInstance,
 )
 
@@ -54,6 +55,11 @@ async def undrain_instance(request: web.Request) -> web.Response:
 async def stop_instance(request: web.Request) -> web.Response:
     name, body = request.match_info["instance"], await _body(request)
     return await _carry_out(request, checked(requests.stop_instance(name, body)))
+
+
+async def start_instance(request: web.Request) -> web.Response:
+    check(requests.nothing(await _body(request)))
+    return await _carry_out(request, StartInstance(request.match_info["instance"]))
 
 
 async def set_weights(request: web.Request) -> web.Response:

@@ -121,8 +121,14 @@ class Changes:
     def undrain(self, instance: str, how: How = NOW) -> Receipt:
         return self._make("DELETE", f"/instances/{_part(instance)}/drain", None, how)
 
-    def stop(self, instance: str, force: bool = False, how: How = NOW) -> Receipt:
-        return self._make("POST", f"/instances/{_part(instance)}/stop", {"force": force}, how)
+    def stop(
+        self, instance: str, grace_s: float | None = None, *, force: bool = False, how: How = NOW
+    ) -> Receipt:
+        body = {"grace_s": grace_s, "force": force}
+        return self._make("POST", f"/instances/{_part(instance)}/stop", body, how)
+
+    def start(self, instance: str, how: How = NOW) -> Receipt:
+        return self._make("POST", f"/instances/{_part(instance)}/start", None, how)
 
     def add(self, instance: Document, how: How = NOW) -> Receipt:
         """`instance`: id, model, version, http, grpc."""

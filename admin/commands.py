@@ -1,4 +1,4 @@
-"""The operator's verbs: status, instances, weight, drain, undrain, leases, events, reload, config.
+"""The operator's verbs: to look, to shift weight, to drain and stop and start, to reload.
 
 Floor 5.
 Each is a call or two to the admin API and a table. Exit codes: 0 done, 1 refused or failed (also: a
@@ -16,6 +16,7 @@ import click
 from admin import following, tables, views
 from admin.calls import How
 from admin.terminal import EXIT_REFUSED, Terminal, how_options, speaks
+from gateway.control import Receipt
 
 
 @click.command()
@@ -121,9 +122,14 @@ def drain(
     """
     how = How(dry_run=dry_run)
     receipt = terminal.client.change.drain(instance, grace_s, stop=stop, force=force, how=how)
-    if dry_run or not (wait and terminal.as_json):
+    _begun(terminal, instance, receipt, how, wait)
+
+
+def _begun(terminal: Terminal, instance: str, receipt: Receipt, how: How, wait: bool) -> None:
+    """Say what was begun; follow it if that is wanted."""
+    if how.dry_run or not (wait and terminal.as_json):
         terminal.tell(receipt, how)  # one document only in JSON: the end, when it is waited for
-    if wait and not dry_run:
+    if wait and not how.dry_run:
         _follow(terminal, instance)
 
 
@@ -160,6 +166,46 @@ def undrain(terminal: Terminal, instance: str, how: How) -> None:
     Example: sluicegate undrain smollm2-135m-instruct-1-0
     """
     terminal.tell(terminal.client.change.undrain(instance, how), how)
+
+
+@click.command()
+@click.argument("instance")
+@click.option("--grace", "grace_s", type=click.FloatRange(0), metavar="SECONDS", help="Cut then.")
+@click.option("--force", is_flag=True, help="Wait for nothing: cut what it holds, and kill it.")
+@click.option("--wait", is_flag=True, help="Stay until it is gone; exit 1 if requests were lost.")
+@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@speaks
+def stop(
+    terminal: Terminal, instance: str, grace_s: float | None, force: bool, wait: bool, dry_run: bool
+) -> None:
+    """Drain an instance, then end it; it stays down until `sluicegate start`.
+
+    With --force for one that does not answer any more: it is out of traffic at once, every request
+    that it held is named, and its device is free when its process is gone.
+
+    \b
+    Example: sluicegate stop smollm2-135m-instruct-1-0 --wait
+             sluicegate stop smollm2-135m-instruct-1-0 --force --wait
+    """
+    if force and grace_s is not None:
+        raise click.UsageError("--force waits for nothing: leave --grace out")
+    how = How(dry_run=dry_run)
+    receipt = terminal.client.change.stop(instance, grace_s, force=force, how=how)
+    _begun(terminal, instance, receipt, how, wait)
+
+
+@click.command()
+@click.argument("instance")
+@how_options
+@speaks
+def start(terminal: Terminal, instance: str, how: How) -> None:
+    """Start a launched instance again that was stopped, has failed, or dies again and again.
+
+    Its back-off and the count of its deaths begin anew.
+
+    Example: sluicegate start smollm2-135m-instruct-1-0
+    """
+    terminal.tell(terminal.client.change.start(instance, how), how)
 
 
 # --- leases --------------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ OPERATIONS: Final = (
     ),
     _change("DELETE", "/instances/{instance}/drain", "Give it back to traffic."),
     _change("POST", "/instances/{instance}/stop", "Drain it, then end it.", "InstanceToStop"),
+    _change("POST", "/instances/{instance}/start", "Start it anew, its failures forgotten."),
     _read("/drains", "Drains that run, and the last of each instance that ended.", "Drains"),
     _read("/drains/{instance}", "The drain of one instance.", "Drain", 404),
     _read("/models", "Models, versions and weights.", "Models"),

@@ -145,16 +145,24 @@ def set_instance_weight(instance: str, body: Any) -> SetInstanceWeight | Problem
 
 def drain_instance(instance: str, body: Any) -> DrainInstance | Problems:
     fields = _fields(body)
-    given = fields.rest.get("grace_s") is not None  # null: the gateway's own
-    grace_s = fields.number("grace_s", GRACE_MAX_S) if given else fields.rest.pop("grace_s", None)
-    stop, force = fields.switch("stop"), fields.switch("force")
+    grace_s, stop, force = _grace(fields), fields.switch("stop"), fields.switch("force")
     return fields.finish() or DrainInstance(instance, grace_s, stop, force)
+
+
+def _grace(fields: _Fields) -> float | None:
+    """Null, or nothing: the gateway's own."""
+    if fields.rest.get("grace_s") is None:
+        fields.rest.pop("grace_s", None)
+        return None
+    return fields.number("grace_s", GRACE_MAX_S)
 
 
 def stop_instance(instance: str, body: Any) -> StopInstance | Problems:
     fields = _fields(body)
-    force = fields.switch("force")
-    return fields.finish() or StopInstance(instance, force)
+    grace_s, force = _grace(fields), fields.switch("force")
+    if force and grace_s is not None:
+        fields.wrong("grace_s", "left out with force, which waits for nothing", grace_s)
+    return fields.finish() or StopInstance(instance, force, grace_s)
 
 
 def add_instance(body: Any) -> AddInstance | Problems:

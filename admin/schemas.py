@@ -119,7 +119,7 @@ def schemas() -> Document:
         ),
         "InstanceToAdd": _object(dict.fromkeys(("id", "model", "version", "http", "grpc"), TEXT)),
         "InstanceWeight": _object({"weight": WEIGHT}),
-        "InstanceToStop": _object({"force": FLAG}, optional=("force",)),
+        "InstanceToStop": _object({"force": FLAG, "grace_s": GRACE}, optional=("force", "grace_s")),
         "DrainToStart": _object(
             {"grace_s": GRACE, "stop": FLAG, "force": FLAG}, optional=("grace_s", "stop", "force")
         ),

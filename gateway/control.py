@@ -217,10 +217,18 @@ class UndrainInstance:
 
 @dataclass(frozen=True, slots=True)
 class StopInstance:
-    """Drain, then stop; with `force`, cut and kill now."""
+    """Drain, then stop; with `force`, cut and kill now: for one that does not answer any more."""
 
     instance: str
     force: bool
+    grace_s: float | None = None  # of the drain; None: the config's
+
+
+@dataclass(frozen=True, slots=True)
+class StartInstance:
+    """Of a launched one: begin again after a stop, a failure, or in a crash loop."""
+
+    instance: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +262,7 @@ Ask = (
     | DrainInstance
     | UndrainInstance
     | StopInstance
+    | StartInstance
     | AddInstance
     | RemoveInstance
     | CancelLease

@@ -21,6 +21,7 @@ from gateway.control import (
     ResetWeights,
     SetInstanceWeight,
     SetWeights,
+    StartInstance,
     StopInstance,
     UndrainInstance,
 )
@@ -67,9 +68,12 @@ def plan(fleet: FleetSnapshot, ask: Ask, now: float) -> Plan:
             grace = fleet.settings.drain.grace_s if grace_s is None else grace_s
             _check_number("grace_s", grace, 86_400.0 * 7)
             return _plan_drain(fleet, name, grace, stop, False, force, now)
-        case StopInstance(name, force):
-            grace = 0.0 if force else fleet.settings.drain.grace_s
+        case StopInstance(name, force, grace_s):
+            grace = stop_grace(fleet, ask)
+            _check_number("grace_s", grace, 86_400.0 * 7)
             return _plan_drain(fleet, name, grace, True, force, force, now)
+        case StartInstance(name):
+            return _plan_start(fleet, name)
         case UndrainInstance(name):
             return _plan_undrain(fleet, name)
         case AddInstance():
@@ -103,11 +107,16 @@ def carry_out(turn: Turn, ask: Ask) -> None:
             grace = fleet.settings.drain.grace_s if grace_s is None else grace_s
             drains.begin(turn, fleet.instances[name], grace, stop, False, "asked by an operator")
         case StopInstance(name, force):
-            grace = 0.0 if force else fleet.settings.drain.grace_s
+            grace = stop_grace(fleet, ask)
             seen = fleet.instances[name]
             drains.begin(turn, seen, grace, True, force, "stop asked by an operator")
         case UndrainInstance(name):
             drains.undo(turn, name)
+        case StartInstance(name):
+            drain = fleet.drains.get(name)
+            if drain is not None and drain.stop:
+                drains.undo(turn, name)
+            drains.revive(turn, name)
         case AddInstance(name):
             turn.put(_added(ask))
             turn.record("instance", name, f"{name} added at {ask.http}", grpc=ask.grpc)
@@ -226,7 +235,8 @@ def _plan_drain(
         if not more:
             return Plan(NOTHING, (f"{name} is drained already: {running.phase.value}",))
     if _routable(fleet, seen.model) == {name} and not force:
-        text = f"{name} is the last routable instance of {seen.model}: --force if that is meant"
+        how = "drain it with --stop --force" if stop else "--force"
+        text = f"{name} is the last routable instance of {seen.model}: {how} if that is meant"
         raise Denied("last_routable", text)
     begun = running is not None and running.phase not in ENDED
     deadline = running.deadline if running and begun and not reclaim else now + grace_s
@@ -247,6 +257,28 @@ def _plan_undrain(fleet: FleetSnapshot, name: str) -> Plan:
     if seen.intent is Intent.ACTIVE and not waits:
         return Plan(NOTHING, (f"{name} is not drained",))
     return Plan((Remove("drains", name),), (f"{name} is given back",))
+
+
+def _plan_start(fleet: FleetSnapshot, name: str) -> Plan:
+    """It lifts a drain with stop, as an undrain does; one that is held out stays held out."""
+    seen, drain = _instance(fleet, name), fleet.drains.get(name)
+    launched = fleet.launches.get(name)
+    if launched is None:
+        raise Denied("conflict", f"{name} is started by somebody else: this gateway cannot")
+    if seen.intent is Intent.STOP or seen.retired:
+        return _plan_undrain(fleet, name)
+    if launched.pid:
+        return Plan(NOTHING, (f"{name} runs already",))
+    if launched.stage is Stage.QUEUED:
+        return Plan(NOTHING, (f"{name} {launched.reason or 'is about to start'}",))
+    held = ", and stays held out" if drain and seen.intent is Intent.DRAIN else ""
+    return Plan(NOTHING, (f"{name} is started{held}",), unstored=True)
+
+
+def stop_grace(fleet: FleetSnapshot, ask: StopInstance) -> float:
+    if ask.force:
+        return 0.0
+    return fleet.settings.drain.grace_s if ask.grace_s is None else ask.grace_s
 
 
 # --- instances -----------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from gateway.fleet.commands import CallDrain, CallStop, Command, PollNow, Superv
 from gateway.fleet.slots import NO_SLOT
 from gateway.messages import Cut, Kill, LostRequest, TellEmpty, TellSent
 
-SIGKILL: Final = 9  # signal.SIGKILL; floor 1 imports no signal module
+SIGTERM: Final = 15  # as in the module signal, which floor 1 does not import
+SIGKILL: Final = 9
 
 
 class Phase(Enum):
@@ -219,7 +220,12 @@ def _finish(drain: Drain, facts: Facts) -> Step:
     stopping = replace(move(drain, Phase.STOPPING, facts.now), stop_began=facts.now)
     if drain.reclaim or facts.gone:
         return stopping, ()
-    return stopping, (CallStop(drain.name, facts.grpc, facts.kill_after_s, drain.was_cut),)
+    asked: tuple[Command, ...] = ()
+    if facts.grpc:
+        asked = (CallStop(drain.name, facts.grpc, facts.kill_after_s, drain.was_cut),)
+    if facts.child and (facts.silent or not facts.grpc):  # a call will not be heard
+        asked += (Supervise(Kill(f"instance.{drain.name}", SIGTERM)),)
+    return stopping, asked
 
 
 def _end(drain: Drain, facts: Facts) -> Drain:

@@ -120,10 +120,16 @@ def undo(turn: Turn, name: str) -> None:
             turn.order(CallResume(name, seen.grpc))
         turn.record("drain", name, f"{name} is undrained")
     turn.put(replace(seen, intent=Intent.ACTIVE))
+    revive(turn, name)
+
+
+def revive(turn: Turn, name: str) -> None:
+    """What is down is started as if it had never died."""
     launched = turn.fleet.launches.get(name)
     if launched is not None and launched.stage in REVIVED:
         fresh = replace(launched, stage=Stage.QUEUED, deaths=0, retry_at=turn.now, reason="")
         turn.put_launch(fresh)
+        turn.look_again(launched.model, launched.version)
 
 
 # --- carried on ----------------------------------------------------------------------------------

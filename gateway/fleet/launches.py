@@ -130,14 +130,6 @@ def needs_read(turn: Turn, event: NeedsRead) -> None:
     turn.change(needs={**turn.fleet.needs, **event.bytes})
 
 
-def look_again(turn: Turn, launched: Launched) -> None:
-    """Before it is started anew: its snapshot may be there by now."""
-    pair = (launched.model, launched.version)
-    if not turn.fleet.needs.get(pair):
-        turn.change(needs={key: one for key, one in turn.fleet.needs.items() if key != pair})
-        turn.order(ReadNeeds(frozenset({pair})))
-
-
 # --- starting ------------------------------------------------------------------------------------
 
 
@@ -308,7 +300,7 @@ def _after_death(
         )
     )
     follows = "not started again" if failed else f"next try in {verdict.wait_s:g} s"
-    look_again(turn, launched)
+    turn.look_again(launched.model, launched.version)
     text = f"{launched.name} ended: {reason}" + ("" if failed else f", {follows}")
     fields = {"status": status, "deaths": verdict.deaths, "follows": follows}
     turn.record("instance", launched.name, text, warn=True, **fields)

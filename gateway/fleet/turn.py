@@ -8,7 +8,7 @@ Owner: one call of `decide`, which makes it and takes it apart again; nothing of
 from dataclasses import replace
 from typing import Any
 
-from gateway.fleet.commands import Command, Follow, Record, Unfollow, Write
+from gateway.fleet.commands import Command, Follow, ReadNeeds, Record, Unfollow, Write
 from gateway.fleet.drain import Drain
 from gateway.fleet.durable import OF_INSTANCE, instance_document
 from gateway.fleet.events import FactKept
@@ -105,6 +105,13 @@ class Turn:
 
     def put_launch(self, launched: Launched) -> None:
         self.change(launches={**self.fleet.launches, launched.name: launched})
+
+    def look_again(self, model: str, version: str) -> None:
+        """Before one is started anew: a manifest that said nothing may be another by now."""
+        needs, pair = self.fleet.needs, (model, version)
+        if not needs.get(pair):
+            self.change(needs={key: one for key, one in needs.items() if key != pair})
+            self.order(ReadNeeds(frozenset({pair})))
 
     def put_drain(self, drain: Drain) -> None:
         self.change(drains={**self.fleet.drains, drain.name: drain})

@@ -15,6 +15,7 @@ from gateway.control import (
     ResetWeights,
     SetInstanceWeight,
     SetWeights,
+    StartInstance,
     StopInstance,
     UndrainInstance,
 )
@@ -31,6 +32,8 @@ CHANGES: list[tuple[str, str, dict[str, Any] | None, Ask]] = [
     ("PUT", "instances/i/drain", {"grace_s": 9, "stop": True}, DrainInstance("i", 9, True, False)),
     ("DELETE", "instances/i/drain", None, UndrainInstance("i")),
     ("POST", "instances/i/stop", {"force": True}, StopInstance("i", True)),
+    ("POST", "instances/i/stop", {"grace_s": 5}, StopInstance("i", False, 5.0)),
+    ("POST", "instances/i/start", None, StartInstance("i")),
     ("PUT", "models/m/weights", {"1": 95, "2": 5}, SetWeights("m", {"1": 95.0, "2": 5.0})),
     ("DELETE", "models/m/weights", None, ResetWeights("m")),
     ("DELETE", "leases/00000000000000ff", None, CancelLease("00000000000000ff")),

@@ -14,6 +14,7 @@ from gateway.control import (
     ResetWeights,
     SetInstanceWeight,
     SetWeights,
+    StartInstance,
     StopInstance,
     UndrainInstance,
 )
@@ -57,12 +58,14 @@ def test_every_change_is_asked_for(served: Served) -> None:
         change.drain("i", 9.0, stop=True, force=True),
         change.undrain("i"),
         change.stop("i", force=True),
+        change.stop("i", 5.0),
+        change.start("i"),
         change.add(added),
         change.remove("i"),
         change.cancel("00000000000000ff"),
         change.reload(),
     ]
-    assert receipts == [RECEIPT] * 10
+    assert receipts == [RECEIPT] * 12
     assert [one.ask for one in served.control.asked] == [
         SetWeights("m", {"1": 5.0}),
         ResetWeights("m"),
@@ -70,6 +73,8 @@ def test_every_change_is_asked_for(served: Served) -> None:
         DrainInstance("i", 9.0, True, True),
         UndrainInstance("i"),
         StopInstance("i", True),
+        StopInstance("i", False, 5.0),
+        StartInstance("i"),
         AddInstance(**added),
         RemoveInstance("i"),
         CancelLease("00000000000000ff"),

@@ -22,6 +22,8 @@ from gateway.control import (
     Reload,
     ResetWeights,
     SetWeights,
+    StartInstance,
+    StopInstance,
     UndrainInstance,
 )
 from tests.admin.conftest import Served
@@ -43,6 +45,8 @@ VERBS = {
     "weight": commands.weight,
     "drain": commands.drain,
     "undrain": commands.undrain,
+    "stop": commands.stop,
+    "start": commands.start,
     "leases": commands.leases,
     "events": commands.events,
     "reload": commands.reload,
@@ -96,6 +100,8 @@ def test_help_has_an_example_that_begins_with_the_verb(name: str, command: click
         ["weight", "m", "1=5"],
         ["drain", "i"],
         ["undrain", "i"],
+        ["stop", "i"],
+        ["start", "i"],
         ["leases"],
         ["leases", "cancel", "0"],
         ["events"],
@@ -120,6 +126,8 @@ def test_without_a_gateway_every_verb_says_so_and_exits_3(arguments: list[str]) 
         ["weight", "m", "1=5"],
         ["drain", "i"],
         ["undrain", "i"],
+        ["stop", "i"],
+        ["start", "i"],
         ["leases", "cancel", "0"],
         ["reload"],
     ],
@@ -316,6 +324,41 @@ def test_a_drain_in_json_is_one_document(run: Run, served: Served) -> None:
     result = run("drain", "m-1-0", "--wait", "--json")
     assert _document(result)["phase"] == "done"
     assert result.stderr == "m-1-0: done after 4.0 s\n"
+
+
+def test_a_stop_is_a_drain_with_an_end_or_with_force_none(run: Run, served: Served) -> None:
+    assert run("stop", "m-1-0", "--grace", "5").exit_code == 0
+    assert run("stop", "m-1-0", "--force").exit_code == 0
+    assert [one.ask for one in served.control.asked] == [
+        StopInstance("m-1-0", False, 5.0),
+        StopInstance("m-1-0", True),
+    ]
+
+
+def test_a_forced_stop_has_no_grace(run: Run, served: Served) -> None:
+    result = run("stop", "m-1-0", "--force", "--grace", "5")
+    assert (result.exit_code, served.control.asked) == (2, [])
+    assert "leave --grace out" in result.stderr
+
+
+def test_a_stop_that_is_waited_for_names_what_was_lost_and_ends_with_1(
+    run: Run, served: Served
+) -> None:
+    served.control.draining = [replace(ENDED, phase="cut", lost=(LOST,))]
+    result = run("stop", "m-1-0", "--force", "--wait")
+    assert result.exit_code == 1
+    assert LOST.request_id in result.output
+
+
+def test_a_dry_stop_is_not_waited_for(run: Run, served: Served) -> None:
+    served.control.draining = [DRAIN]
+    result = run("stop", "m-1-0", "--wait", "--dry-run")
+    assert (result.exit_code, result.output.startswith("would: ")) == (0, True)
+
+
+def test_start_asks_for_a_start(run: Run, served: Served) -> None:
+    assert run("start", "m-1-0").exit_code == 0
+    assert served.control.asked == [Asked(StartInstance("m-1-0"), True, False, None)]
 
 
 def test_a_dry_drain_is_not_waited_for(run: Run, served: Served) -> None:

@@ -17,7 +17,7 @@ BODIES: dict[str, Any] = {
     "InstanceToAdd": {"id": "i", "model": "m", "version": "1", "http": "h:1", "grpc": "h:2"},
     "InstanceWeight": {"weight": 2},
     "DrainToStart": {"grace_s": None, "stop": False, "force": False},
-    "InstanceToStop": {"force": True},
+    "InstanceToStop": {"force": False, "grace_s": 5},
     "Weights": {"1": 95},
     "ConfigText": {"text": ""},
 }

@@ -48,11 +48,23 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
             DrainInstance("i", 0.0, True, True),
         ),
         (requests.stop_instance("i", {"force": True}), StopInstance("i", True)),
+        (requests.stop_instance("i", {"grace_s": 0}), StopInstance("i", False, 0.0)),
         (requests.add_instance(ADDED), AddInstance(**ADDED)),
         (requests.config_text({"text": ""}, 10), ""),
         (requests.nothing({}), ()),
     ],
-    ids=["weights", "weight", "drain", "null grace", "whole drain", "stop", "add", "text", "none"],
+    ids=[
+        "weights",
+        "weight",
+        "drain",
+        "null grace",
+        "whole drain",
+        "stop",
+        "stop soon",
+        "add",
+        "text",
+        "none",
+    ],
 )
 def test_a_right_body_becomes_its_ask(parsed: Any, wanted: Any) -> None:
     assert parsed == wanted
@@ -196,3 +208,12 @@ def test_the_bounds_are_those_of_the_config() -> None:
     with pytest.raises(config.ConfigInvalid) as found:
         config.parse(text.format(requests.GRACE_MAX_S + 1, requests.WEIGHT_MAX + 1))
     assert len(found.value.problems) == 2
+
+
+def test_force_and_a_grace_contradict_each_other() -> None:
+    found = requests.stop_instance("i", {"force": True, "grace_s": 5})
+    assert isinstance(found, tuple)
+    assert [str(one) for one in found] == [
+        "grace_s: must be left out with force, which waits for nothing, not 5.0"
+    ]
+    assert requests.stop_instance("i", {"force": True, "grace_s": None}) == StopInstance("i", True)

@@ -13,6 +13,7 @@ from gateway.control import (
     ResetWeights,
     SetInstanceWeight,
     SetWeights,
+    StartInstance,
     StopInstance,
     UndrainInstance,
 )
@@ -124,6 +125,9 @@ def test_what_is_so_already_moves_neither_revision_nor_generation() -> None:
         (DrainInstance("a", -1.0, False, False), "invalid"),
         (UndrainInstance("x"), "unknown_instance"),
         (StopInstance("x", False), "unknown_instance"),
+        (StopInstance("a", False, -1.0), "invalid"),
+        (StartInstance("x"), "unknown_instance"),
+        (StartInstance("a"), "conflict"),
         (AddInstance("a", "m", "1", "h:1", "h:2"), "conflict"),
         (AddInstance("n", "x", "1", "h:1", "h:2"), "unknown_model"),
         (AddInstance("n", "m", "1", "h", "h:2"), "invalid"),
@@ -188,6 +192,25 @@ def test_a_second_drain_keeps_the_first_deadline_and_a_stop_is_added_to_it() -> 
     assert fleet.drains["a"].deadline == 15.0
     fleet, _ = ask(fleet, DrainInstance("a", 500.0, True, False), now=13.0)
     assert (fleet.drains["a"].deadline, fleet.drains["a"].stop) == (15.0, True)
+
+
+def test_a_stop_has_its_own_grace_and_a_forced_one_has_none() -> None:
+    fleet, _ = ask(both_ready(), StopInstance("a", False, 5.0))
+    assert (fleet.drains["a"].deadline, fleet.drains["a"].reclaim) == (15.0, False)
+    fleet, _ = ask(both_ready(), StopInstance("a", False))
+    assert fleet.drains["a"].deadline == 40.0
+    fleet, _ = ask(both_ready(), StopInstance("a", True))
+    assert (fleet.drains["a"].deadline, fleet.drains["a"].reclaim) == (10.0, True)
+
+
+def test_a_stop_of_the_last_routable_says_how_it_is_meant() -> None:
+    """Not --force of its own: that would cut what it holds."""
+    fleet, _ = ask(both_ready(), DrainInstance("b", 0.0, False, False))
+    _, commands = ask(fleet, StopInstance("a", False))
+    denied = answer(commands)
+    assert isinstance(denied, Denied)
+    assert denied.code == "last_routable"
+    assert "drain it with --stop --force" in denied.message
 
 
 def test_undrain_resumes_and_the_former_weight_is_back() -> None:

@@ -167,6 +167,17 @@ def test_a_silent_process_of_ours_is_not_over_before_it_has_ended() -> None:
     assert drain.phase is Phase.STOPPING
 
 
+def test_a_process_of_ours_that_hears_no_call_is_sent_a_signal_then_killed() -> None:
+    stopping = emptied(waiting(replace(DRAIN, stop=True)))
+    term, kill = (Supervise(Kill("instance.a", number)) for number in (15, 9))
+    drain, commands = advance(stopping, replace(SERVED, silent=True))
+    assert commands == (CallStop("a", "127.0.0.1:2", 10.0, False), term)
+    assert advance(drain, replace(SERVED, silent=True, now=11.0))[1] == (kill,)
+    unheard = replace(SERVED, grpc="", draining=True, active=0)
+    assert advance(stopping, unheard)[1] == (term,)  # it has not even registered
+    assert advance(stopping, replace(unheard, child=False))[1] == ()
+
+
 @pytest.mark.parametrize("stop", [False, True])
 def test_a_grace_that_passes_without_a_loss_is_no_cut(stop: bool) -> None:
     late = replace(SERVED, now=30.0, gone=stop)

@@ -1,14 +1,26 @@
 from dataclasses import replace
 
+import pytest
+
 from gateway.config import parse
-from gateway.control import StopInstance, UndrainInstance
-from gateway.fleet.commands import Command, Launch, ReadNeeds, Supervise
+from gateway.control import (
+    Ask,
+    Denied,
+    DrainInstance,
+    Receipt,
+    StartInstance,
+    StopInstance,
+    UndrainInstance,
+)
+from gateway.fleet.commands import Answer, Command, Launch, ReadNeeds, Supervise
+from gateway.fleet.durable import drain_change
 from gateway.fleet.events import (
     Asked,
     ChildExited,
     ChildrenSeen,
     ChildStarted,
     LaunchOrdered,
+    LeasesCut,
     NeedsRead,
     Observed,
     Registered,
@@ -22,7 +34,7 @@ from gateway.fleet.launches import desired, pairs
 from gateway.fleet.registry import hashed
 from gateway.fleet.snapshot import FleetSnapshot, Stage
 from gateway.messages import Kill
-from gateway.records import Health
+from gateway.records import Health, Intent
 from gateway.store.base import Documents
 from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import LAUNCHED, begun, fresh, only, play, status, targets, texts
@@ -230,6 +242,75 @@ def test_a_device_that_left_the_file_is_waited_for() -> None:
     fleet = replace(fleet, launches={**fleet.launches, B: lost})
     fleet, _ = play(fleet, Ticked(5.0))
     assert fleet.launches[B].reason.startswith("waits for device gone")
+
+
+# --- started by an operator ----------------------------------------------------------------------
+
+
+def asked(ask: Ask, now: float) -> Asked:
+    return Asked(1, ask, False, None, now)
+
+
+def said(commands: list[Command]) -> str:
+    (answer,) = only(Answer, commands)
+    assert isinstance(answer.value, Receipt), answer.value
+    return answer.value.changes[0]
+
+
+@pytest.mark.parametrize("by", [StartInstance(A), UndrainInstance(A)], ids=str)
+def test_a_stopped_one_stays_down_until_it_is_started_or_undrained(by: Ask) -> None:
+    fleet, _ = play(running(), asked(StopInstance(A, force=False), 30.0))
+    fleet, commands = play(fleet, ChildExited(A_CHILD, 9, 0, 31.0), Ticked(1e5))
+    assert only(Launch, commands) == []
+    _, commands = play(fresh(LAUNCHED, kept_by(fleet)), *first_events())  # nor by a restart
+    assert A not in {one.name for one in only(Launch, commands)}
+    fleet, commands = play(fleet, asked(by, 1e5))
+    assert only(Launch, commands) == [Launch(A, "m", "1", "d0")]
+    assert fleet.instances[A].intent is Intent.ACTIVE
+
+
+def kept_by(fleet: FleetSnapshot) -> Documents:
+    drain = drain_change(fleet.drains[A], fleet.wall, 1e5)
+    return {"drains": {drain.key: drain.document}}
+
+
+def test_a_start_ends_a_crash_loop_and_its_count() -> None:
+    fleet, now = running(), 30.0
+    for _ in range(5):
+        fleet, _ = play(fleet, ChildExited(A_CHILD, 9, 1, now))
+        now = fleet.launches[A].retry_at
+        fleet, _ = play(fleet, Ticked(now))
+    fleet, _ = play(fleet, ChildExited(A_CHILD, 9, 1, now))
+    assert fleet.launches[A].stage is Stage.CRASH_LOOP
+    fleet, commands = play(fleet, asked(StartInstance(A), now + 1))
+    assert only(Launch, commands) == [Launch(A, "m", "1", "d0")]
+    fleet, _ = play(fleet, ChildExited(A_CHILD, 9, 1, now + 2))
+    assert (fleet.launches[A].stage, fleet.launches[A].deaths) == (Stage.BACKING_OFF, 1)
+
+
+def test_a_start_of_what_runs_or_waits_changes_nothing() -> None:
+    _, commands = play(running(), asked(StartInstance(A), 30.0))
+    assert said(commands) == f"{A} runs already"
+    _, commands = play(begun(LAUNCHED), asked(StartInstance(B), 1.0))
+    assert said(commands) == f"{B} waits for d0: {A} is loading there"
+
+
+def test_a_start_of_one_that_is_held_out_leaves_it_held_out() -> None:
+    hold = asked(DrainInstance(A, None, stop=False, force=False), 30.0)
+    fleet, _ = play(running(), hold, ChildExited(A_CHILD, 9, 78, 31.0))
+    fleet, commands = play(fleet, asked(StartInstance(A), 32.0))
+    assert only(Launch, commands) == [Launch(A, "m", "1", "d0")]
+    assert said(commands) == f"{A} is started, and stays held out"
+    assert fleet.instances[A].intent is Intent.DRAIN
+
+
+def test_one_that_is_stopping_cannot_be_started_before_it_is_gone() -> None:
+    fleet, _ = play(running(), asked(StopInstance(A, force=True), 30.0))
+    cut = LeasesCut(0, fleet.drains[A].token, (), 30.5)
+    _, commands = play(fleet, cut, asked(StartInstance(A), 31.0))
+    denied = only(Answer, commands)[-1].value
+    assert isinstance(denied, Denied)
+    assert (denied.code, "too late" in denied.message) == ("conflict", True)
 
 
 # --- devices -------------------------------------------------------------------------------------
