@@ -15,7 +15,7 @@ COMPILED := $(BIN)/python .ci/compiled.py
 PLANE := $(addprefix tests/gateway/,test_native.py wire routing state dataplane)
 PYTHON ?= $(shell .ci/find-python)
 
-.PHONY: help run test test-fast test-compiled lint format docs proto models lock wheels bench bench-quick http-cases chaos clean
+.PHONY: help run test test-fast test-compiled lint format docs proto models lock wheels bench bench-quick bench-lifecycle http-cases chaos clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -90,6 +90,9 @@ bench: $(VENV)/ready $(BENCH)/peers/ready ## Sluicegate beside nginx, HAProxy an
 bench-quick: $(VENV)/ready ## nginx and Sluicegate compiled, in less than a minute once that is done
 	$(install-bench-tools)
 	@$(BIN)/python -m tests.bench.compare --compiled "$$($(COMPILED))" --quick
+
+bench-lifecycle: $(VENV)/ready ## READY, drains and weights until every worker has them, and what polling costs; its part of docs/benchmarks.md (3 minutes)
+	@$(BIN)/python -m tests.bench.lifecycle --compiled "$$($(COMPILED))" --write docs/benchmarks.md
 
 http-cases: $(VENV)/ready ## CASES=script.py (like tests/http_cases.py), ARGS="its options", against a fresh gateway
 	@$(BIN)/python -m tests.bench.run_cases "$(or $(CASES),tests/http_cases.py)" $(ARGS)

@@ -22,6 +22,7 @@ from tests.bench.document import document
 from tests.bench.facts import facts
 from tests.bench.loads import Sizes
 from tests.bench.outputs import LoadFailed
+from tests.bench.parts import keeping_parts
 from tests.bench.programs import BUILT, ROOT, build, instances, missing_build, newest_build
 from tests.bench.report import BASELINE, OURS, OWN, PLAIN, quick_line, ratio_table, table
 from tests.bench.serving import INTERPRETED, Build, named
@@ -123,7 +124,9 @@ async def run(given: argparse.Namespace) -> None:
     if given.write:
         loaded = (load_before, os.getloadavg()[0])
         said = facts(given.rounds, sizes, loaded, given.peers, time.monotonic() - begun)
-        given.write.write_text(document(bench.samples, bench.names(), said, bench.notes))
+        old = given.write.read_text() if given.write.exists() else ""
+        text = document(bench.samples, bench.names(), said, bench.notes)
+        given.write.write_text(keeping_parts(old, text))
     if given.quick and not given.only:
         print(quick_line(bench.samples, named(builds[0])))
 

@@ -85,17 +85,57 @@ class Front(stubs.LifecycleServicer):
         return wire.StatusReply(status=self.status)
 
 
+class Changing(Front):
+    """A front that says what it is told to, and whose watchers hear of it at once."""
+
+    def __init__(self, name: str, http: str, model: str, version: str = "1") -> None:
+        super().__init__(name, http, model)
+        self.status.version = version
+        self._watchers: set[asyncio.Event] = set()
+
+    def say(self, state: wire.State.ValueType, incarnation: str = "") -> None:
+        self.status.sequence += 1
+        self.status.state = state
+        self.status.incarnation = incarnation or self.status.incarnation
+        for watcher in self._watchers:
+            watcher.set()
+
+    async def WatchStatus(  # noqa: N802
+        self, request: wire.WatchStatusRequest, context: Context
+    ) -> AsyncIterator[wire.InstanceStatus]:
+        changed = asyncio.Event()
+        self._watchers.add(changed)
+        try:
+            while True:
+                yield self.status
+                await changed.wait()
+                changed.clear()
+        finally:
+            self._watchers.discard(changed)
+
+    async def Drain(  # noqa: N802
+        self, request: wire.DrainRequest, context: Context
+    ) -> wire.DrainReply:
+        self.say(wire.DRAINING)
+        return wire.DrainReply(status=self.status)
+
+    async def Resume(  # noqa: N802
+        self, request: wire.ResumeRequest, context: Context
+    ) -> wire.StatusReply:
+        self.say(wire.READY)
+        return wire.StatusReply(status=self.status)
+
+
 @asynccontextmanager
-async def listening(name: str, http: str, model: str) -> AsyncIterator[Fronted]:
-    """One server's front, on a port of its own."""
+async def served(front: Front, host: str = "127.0.0.1") -> AsyncIterator[Fronted]:
+    """The front, on a port of its own."""
     server = grpc.aio.server(options=OPTIONS)
-    front = Front(name, http, model)
-    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    address = f"{host}:{server.add_insecure_port(f'{host}:0')}"
     front.status.grpc_address = address
     stubs.add_LifecycleServicer_to_server(front, server)
     await server.start()
     try:
-        yield Fronted(name, http, address)
+        yield Fronted(front.status.instance_id, front.status.http_address, address)
     finally:
         await server.stop(None)
 
@@ -105,6 +145,6 @@ async def fronted(addresses: Sequence[str], model: str) -> AsyncIterator[list[Fr
     """Fronts for HTTP servers at these addresses, named `stub-0` and so on."""
     async with AsyncExitStack() as stack:
         yield [
-            await stack.enter_async_context(listening(f"stub-{k}", http, model))
+            await stack.enter_async_context(served(Front(f"stub-{k}", http, model)))
             for k, http in enumerate(addresses)
         ]

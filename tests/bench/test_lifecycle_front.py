@@ -4,7 +4,7 @@ import grpc
 
 from sluicegate.v1 import lifecycle_pb2 as wire
 from sluicegate.v1 import lifecycle_pb2_grpc as stubs
-from tests.bench.lifecycle_front import fronted
+from tests.bench.lifecycle_front import Changing, fronted, served
 
 
 async def test_each_address_has_a_front_that_says_ready_of_it() -> None:
@@ -39,3 +39,31 @@ async def test_orders_are_taken_and_change_nothing() -> None:
         assert (await stub.Drain(wire.DrainRequest(grace_s=1))).status.state == wire.READY
         assert (await stub.Resume(wire.ResumeRequest())).status.state == wire.READY
         assert (await stub.Stop(wire.StopRequest())).status.state == wire.READY
+
+
+async def test_a_changing_front_tells_its_watchers_and_takes_orders() -> None:
+    front = Changing("x", "127.0.0.1:1", "m", "2")
+    async with (
+        served(front) as one,
+        grpc.aio.insecure_channel(one.grpc) as channel,
+    ):
+        stub = stubs.LifecycleStub(channel)
+        watch = stub.WatchStatus(wire.WatchStatusRequest())
+        told = list[tuple[str, int]]()
+        async for said in watch:
+            told.append((said.incarnation, said.state))
+            match len(told):
+                case 1:
+                    front.say(wire.INITIALIZING, "next")
+                case 2:
+                    assert (await stub.Drain(wire.DrainRequest())).status.state == wire.DRAINING
+                case 3:
+                    assert (await stub.Resume(wire.ResumeRequest())).status.state == wire.READY
+                case _:
+                    break
+    assert told == [
+        ("1", wire.READY),
+        ("next", wire.INITIALIZING),
+        ("next", wire.DRAINING),
+        ("next", wire.READY),
+    ]
