@@ -19,6 +19,7 @@ NATIVE: Final = (
     "gateway.wire.framing",
     "gateway.wire.heads",
     "gateway.wire.lines",
+    "gateway.wire.repeats",
     "gateway.routing.admit",
     "gateway.routing.compiled",
     "gateway.routing.document",

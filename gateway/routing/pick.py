@@ -92,11 +92,13 @@ def least_loaded(
     Cost: two draws, two reads; one of each where the first holds nothing.
     Source: Mitzenmacher, The Power of Two Choices in Randomized Load Balancing, 2001.
     """
-    at = _draw(version, rng)
-    first = version.targets[at]
+    targets = version.targets
+    # As `_draw`, without a call where all weigh the same.
+    at = int(rng.random() * len(targets)) if version.even else _draw(version, rng)
+    first = targets[at]
     load = loads.in_flight(first.slot)
     if load:
-        second = version.targets[_draw_other(version, rng, at)]
+        second = targets[_draw_other(version, rng, at)]
         other = loads.in_flight(second.slot)
         if other * first.capacity < load * second.capacity:
             first, load = second, other

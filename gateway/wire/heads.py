@@ -2,9 +2,9 @@
 
 Floor 1, pure.   Flow: accept -> [parse] -> match
 A head object belongs to a connection and is filled anew for each message, so that a request costs
-no object; the same bytes again are not read again. `kept` are the end-to-end lines as received, and
-`framing` is the line that frames the body; everything that the next hop needs besides (host,
-forwarding fields) is added by `compose`. Bytes stay bytes.
+no object; what is as it was in the message before is not read again. `kept` are the end-to-end
+lines as received, and `framing` is the line that frames the body; everything that the next hop
+needs besides (host, forwarding fields) is added by `compose`. Bytes stay bytes.
 Source: RFC 9112 sections 2 to 6, RFC 9110 sections 5 and 7.
 """
 
@@ -40,11 +40,11 @@ from gateway.wire.lines import (
     value_of,
     without_named,
 )
+from gateway.wire.repeats import Repeats
 
 FIELDS_MAX: Final = 256  # HAProxy keeps 101, Apache 100; an SDK behind three proxies sends 40
 STARTS_MAX: Final = 1024  # remembered request lines
 START_BYTES: Final = 256
-REPEATED_BYTES: Final = 4096  # of the last head, kept to know it again while the connection lasts
 CHUNKED_LINE: Final = b"transfer-encoding: chunked"
 
 REQUEST_LINE: Final = re.compile(
@@ -89,24 +89,17 @@ def _origin_form(method: bytes, target: bytes) -> tuple[bytes, bytes]:
     return (match[2] or b"/") + (match[3] or b""), match[1]
 
 
-class RequestHead:
+class RequestHead(Repeats):
     """The head of one client connection's current request."""
 
     __slots__ = (
-        "_lines",
-        "_meanings",
-        "_memo",
-        "_read",
         "_starts",
         "chunked",
         "encoded",
         "expects",
         "forwarded_for",
-        "framing",
         "host",
         "keep_alive",
-        "kept",
-        "length",
         "model",
         "request_id",
         "session",
@@ -116,16 +109,13 @@ class RequestHead:
     )
 
     def __init__(self, memo: LineMemo, starts: dict[bytes, RequestLine]) -> None:
-        self._memo = memo
+        super().__init__(memo)
         self._starts = starts
-        self._read = b""  # the head that this holds
-        self._lines: list[bytes] = []  # its lines, and what they mean
-        self._meanings: list[int] = []
         self.start = _NO_LINE
         self._clear()
 
     def _clear(self) -> None:
-        self.kept: list[bytes] = []
+        self.kept = []
         self.length = -1
         self.framing = b""
         self.chunked = self.expects = self.encoded = self.traced = False
@@ -136,27 +126,25 @@ class RequestHead:
     def forget(self) -> None:
         """Stand for a head that could not be read: nothing is known, and nothing follows."""
         self.start = _NO_LINE
-        self._read = b""
+        self.forget_lines()
         self._clear()
         self.keep_alive = False
 
     def let_go(self) -> None:
         """Hold no lines any more: they were sent on, and a long stream should cost little."""
-        self._read = b""
-        self._lines = []
-        self._meanings = []
-        self.kept = []
+        self.forget_lines()
 
     def read(self, head: bytes) -> None:
         """Fill this from a head, without the empty line that ended it.
 
         Raises: GatewayError; what is filled until then must not be used.
-        Cost: a comparison for the same head as before; else one for each line that stands where it
-        stood, and a lookup for each other one. Credentials are known again in this way only.
+        Cost: a comparison for the same head as before, little more for one that is nearly the same
+        (see `repeats`); else a lookup for each line. Credentials are known again in this way only.
         """
-        if head and head == self._read:
+        before = self._read
+        if before and (head == before or (self._fixed and self.renewed(head))):
             return
-        self._read = b""
+        self._read = self._fixed = b""
         lines = head.split(b"\r\n")
         self._clear()
         start = self._starts.get(lines[0])
@@ -164,16 +152,15 @@ class RequestHead:
         if len(lines) > FIELDS_MAX + 1:
             raise BadFraming(f"more than {FIELDS_MAX} header fields", "head_too_large")
         kept = self.kept
-        before, meant = self._lines, self._meanings
-        known = len(before)
-        meanings = [UNKNOWN]  # the request line's, which is none
+        memo = self._memo
+        seen = memo.seen
         hosts = said = 0
         named: list[bytes] = []
         for i in range(1, len(lines)):
             line = lines[i]
-            stood = i < known and line == before[i]
-            meaning = meant[i] if stood else self._memo.meaning(line)
-            meanings.append(meaning)
+            meaning = seen.get(line, UNKNOWN)
+            if meaning == UNKNOWN:
+                meaning = memo.judge(line)
             if meaning == PASS:
                 kept.append(line)
             elif meaning >= LENGTH:
@@ -200,10 +187,13 @@ class RequestHead:
             raise BadFraming("not exactly one host", "bad_request")
         if start.authority:
             self.host = start.authority
-        if len(head) <= REPEATED_BYTES:
-            self._read = head
-            self._lines = lines
-            self._meanings = meanings
+        self.learn(before, head, lines)
+
+    def said(self, meaning: int, value: bytes) -> None:
+        if meaning == REQUEST_ID:
+            self.request_id = value
+        elif meaning == FORWARDED_FOR:
+            self.forwarded_for = value
 
     def _begin(self, line: bytes) -> RequestLine:
         start = RequestLine(line)
@@ -249,36 +239,30 @@ class RequestHead:
 _NO_LINE: Final = RequestLine(b"GET / HTTP/1.1")  # before the first request of a connection
 
 
-class ResponseHead:
+class ResponseHead(Repeats):
     """The head of one instance connection's current response."""
 
     __slots__ = (
-        "_memo",
-        "_read",
         "_starts",
         "chunked",
         "dated",
         "encoded",
         "events",
-        "framing",
         "keep_alive",
-        "kept",
-        "length",
         "line",
         "refused",
         "status",
     )
 
     def __init__(self, memo: LineMemo, starts: dict[bytes, tuple[int, int, bytes]]) -> None:
-        self._memo = memo
+        super().__init__(memo)
         self._starts = starts
-        self._read = b""  # the head that this holds
         self.status = 0
         self.line = b""
         self._clear()
 
     def _clear(self) -> None:
-        self.kept: list[bytes] = []
+        self.kept = []
         self.length = -1
         self.framing = b""
         self.chunked = self.events = self.encoded = self.dated = False
@@ -287,9 +271,10 @@ class ResponseHead:
 
     def read(self, head: bytes) -> None:
         """As RequestHead.read, for a response."""
-        if head and head == self._read:
+        before = self._read
+        if before and (head == before or (self._fixed and self.renewed(head))):
             return
-        self._read = b""
+        self._read = self._fixed = b""
         lines = head.split(b"\r\n")
         self._clear()
         start = self._starts.get(lines[0])
@@ -330,8 +315,7 @@ class ResponseHead:
         # A 1xx has no body and no framing, whatever it says (RFC 9112 6.3).
         if self.chunked and self.status >= 200 and (self.length >= 0 or minor == 0):
             raise BadFraming("content-length or HTTP/1.0 together with transfer-encoding")
-        if len(head) <= REPEATED_BYTES:
-            self._read = head
+        self.learn(before, head, lines)
 
     def _begin(self, line: bytes) -> tuple[int, int, bytes]:
         match = STATUS_LINE.fullmatch(line)

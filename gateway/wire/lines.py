@@ -57,9 +57,9 @@ SAYS_KEEP: Final = 2
 NAMES_FIELDS: Final = 4
 _RAW_EXPECT: Final = 24  # before its value is looked at
 _RAW_TYPE: Final = 25
-_RAW_LENGTH: Final = 26
+RAW_LENGTH: Final = 26
 _WEIGHED: Final = frozenset(
-    {HOST_FIELD, CHUNKED, ENCODED, CONNECTION, _RAW_EXPECT, _RAW_TYPE, _RAW_LENGTH}
+    {HOST_FIELD, CHUNKED, ENCODED, CONNECTION, _RAW_EXPECT, _RAW_TYPE, RAW_LENGTH}
 )
 _REMEMBERED: Final = 1  # flags of a name: lines that begin with it may be remembered,
 _WEIGHS: Final = 2  # and their meaning depends on the value
@@ -77,7 +77,7 @@ _HOP_BY_HOP: Final = (
 _BOTH: Final[dict[bytes, int]] = {
     **dict.fromkeys(_HOP_BY_HOP, DROP),
     b"connection": CONNECTION,
-    b"content-length": _RAW_LENGTH,
+    b"content-length": RAW_LENGTH,
     b"transfer-encoding": CHUNKED,
     b"content-encoding": ENCODED,
     b"x-request-id": REQUEST_ID,
@@ -165,6 +165,11 @@ class LineMemo:
             self.seen[line] = meaning
         return meaning
 
+    def named(self, line: bytes) -> int:
+        """What any line of this name means, before its value is looked at; UNKNOWN for a name that
+        is not remembered."""
+        return self._names.get(line[: max(line.find(b":"), 0)], UNKNOWN) >> 2  # -1 stays -1
+
     def _learn(self, name: bytes) -> int:
         if NAME.fullmatch(name) is None:
             raise BadFraming("a header line is not `name: value`", "bad_request")
@@ -189,7 +194,7 @@ class LineMemo:
 
 def _weighed(meaning: int, value: bytes) -> int:
     """The meaning of a field whose value matters."""
-    if meaning == _RAW_LENGTH:
+    if meaning == RAW_LENGTH:
         if not DIGITS.fullmatch(value):
             raise BadFraming("content-length is not a number")
         return LENGTH + int(value)
