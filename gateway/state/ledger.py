@@ -129,9 +129,10 @@ class Ledger(Loads):
         connection: int = 0,
     ) -> int:
         """A new lease on the slot; NO_LEASE when every record is held."""
-        if not self.free:
+        free = self.free
+        if not free:
             return NO_LEASE
-        lease = self.free.pop()
+        lease = free.pop()
         self._sequence = sequence = self._sequence + 1
         LEASE.pack_into(
             self.bytes,
@@ -161,8 +162,8 @@ class Ledger(Loads):
         row.own += 1
         if stage < _WAITING:
             row.unsent += 1
-        row.accepted += 1
-        self.cells[row.at + ACCEPTED] = row.accepted
+        row.accepted = accepted = row.accepted + 1
+        self.cells[row.at + ACCEPTED] = accepted
         return lease
 
     def list_unplaced(self, section: int, request_id: int, client_id: bytes, began_ns: int) -> int:
@@ -216,7 +217,9 @@ class Ledger(Loads):
 
     def received(self, lease: int, count: int) -> None:
         """`count` more bytes have come from the instance; `account` tells the others."""
-        self._note(lease).received_bytes += count
+        note = self._notes[lease]
+        assert note is not None, "no such lease"
+        note.received_bytes += count
 
     def account(self, lease: int) -> None:
         """Bring the cells up to date with what the lease has received."""
@@ -237,7 +240,8 @@ class Ledger(Loads):
         `first_ns`: when the response began, of one that `streaming` was not told of; 0 for none.
         """
         cells = self.cells
-        note = self._note(lease)
+        note = self._notes[lease]
+        assert note is not None, "no such lease"
         row = note.row
         at = row.at
         assert row.own > 0, "settled more leases than opened"
@@ -245,27 +249,34 @@ class Ledger(Loads):
             self._sent(row)
         note.stage = _FREE
         cells[self._leases + lease * LEASE_CELLS + STAGE] = _FREE
-        if first_ns:
-            self._first_byte(row, first_ns - note.began_ns)
         micros = (now_ns - note.began_ns) // 1000
-        shift = max(micros.bit_length() - 4, 0)  # histogram_cell, inlined: a call costs more
-        cells[at + LATENCY + min(8 * shift + (micros >> shift), HISTOGRAM_CELLS - 1)] += 1
-        row.latency_us += micros
-        cells[at + LATENCY_SUM_US] = row.latency_us
+        bits = micros.bit_length()  # histogram_cell, inlined: calls cost more
+        cell = 8 * (bits - 4) + (micros >> (bits - 4)) if bits > 4 else micros
+        if cell >= HISTOGRAM_CELLS:
+            cell = HISTOGRAM_CELLS - 1
+        cells[at + LATENCY + cell] += 1
+        row.latency_us = total = row.latency_us + micros
+        cells[at + LATENCY_SUM_US] = total
+        if first_ns == now_ns and first_ns:  # a response of one read began when it ended
+            cells[at + FIRST_BYTE + cell] += 1
+            row.first_byte_us = total = row.first_byte_us + micros
+            cells[at + FIRST_BYTE_SUM_US] = total
+        elif first_ns:
+            self._first_byte(row, first_ns - note.began_ns)
         if sent_bytes:
-            row.sent_bytes += sent_bytes
-            cells[at + SENT_BYTES] = row.sent_bytes
+            row.sent_bytes = total = row.sent_bytes + sent_bytes
+            cells[at + SENT_BYTES] = total
         new = note.received_bytes - note.counted_bytes
         if new:
-            row.received_bytes += new
-            cells[at + RECEIVED_BYTES] = row.received_bytes
+            row.received_bytes = total = row.received_bytes + new
+            cells[at + RECEIVED_BYTES] = total
         if outcome == _SERVED:
-            row.served += 1
-            cells[at + ATTEMPTS + _SERVED] = row.served
+            row.served = total = row.served + 1
+            cells[at + ATTEMPTS + _SERVED] = total
         else:
             cells[at + ATTEMPTS + outcome] += 1
-        row.settled += 1
-        cells[at + SETTLED] = row.settled
+        row.settled = total = row.settled + 1
+        cells[at + SETTLED] = total
         row.own -= 1
         self.free.append(lease)
         if self.on_settled is not None:

@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -145,13 +146,17 @@ class LedgerAgainstCounters(RuleBasedStateMachine):
         outcome=st.sampled_from(Outcome),
         sent_bytes=st.integers(0, 1 << 40),
         answered=st.booleans(),
+        took_ns=st.sampled_from([0, 0, 5_000, 3_000_000]),
     )
-    def settle(self, pick: int, outcome: Outcome, sent_bytes: int, answered: bool) -> None:
-        """`answered`: the response came whole, in one read."""
+    def settle(
+        self, pick: int, outcome: Outcome, sent_bytes: int, answered: bool, took_ns: int
+    ) -> None:
+        """`answered`: the response came in one read, or in another as long after as `took_ns`."""
         lease = self.lease(pick)
         held = self.held[lease]
         slot = held.slot
         first = self.now if answered and held.stage < Stage.STREAMING and self.now else 0
+        self.now += took_ns
         self.ledger.settle(lease, outcome, self.now, sent_bytes, first)
         self.ledger.ended(slot, outcome)
         self.handed_over(lease, Stage.STREAMING)
@@ -247,6 +252,29 @@ def test_a_listed_request_holds_a_record_and_counts_nowhere() -> None:
     for _ in range(free):
         assert ledger.list_unplaced(1, 7, b"", 5) != NO_LEASE
     assert ledger.list_unplaced(1, 7, b"", 5) == NO_LEASE
+    os.close(fd)
+
+
+@pytest.mark.parametrize("took_us", [0, 1, 15, 16, 17, 5000, 1 << 33, 1 << 40])
+@pytest.mark.parametrize("first_us", [None, 0, 7, 1 << 39])
+def test_both_times_of_an_answer_are_counted_where_they_belong(
+    took_us: int, first_us: int | None
+) -> None:
+    """First byte and end are mostly one moment, which is counted in one step."""
+    fd = create(LAYOUT)
+    segment = Segment(fd)
+    ledger = Ledger(segment, 0)
+    began = 0 if first_us is None else 10**12
+    lease = ledger.open(1, 1, 1, b"", began, Stage.WAITING)
+    first = None if first_us is None else min(first_us, took_us)
+    first_ns = 0 if first is None else began + 1000 * first
+    ledger.settle(lease, Outcome.SERVED, began + 1000 * took_us, 0, first_ns)
+    totals = segment.slot_totals(1)
+    for at, micros in ((LATENCY, took_us), (FIRST_BYTE, first)):
+        filled = [cell for cell in range(HISTOGRAM_CELLS) if totals[at + cell]]
+        assert filled == ([] if micros is None else [histogram_cell(micros)])
+    assert totals[LATENCY_SUM_US] == took_us
+    assert totals[FIRST_BYTE_SUM_US] == (first or 0)
     os.close(fd)
 
 
