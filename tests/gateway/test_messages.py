@@ -28,14 +28,13 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Cut, st.lists(COUNTS).map(tuple), st.lists(COUNTS).map(tuple), COUNTS),
     st.builds(Hello, COUNTS, COUNTS, COUNTS, COUNTS),
     st.builds(WereCut, COUNTS, st.lists(LOST, max_size=3).map(tuple)),
-    st.builds(Exited, NAMES, COUNTS, st.none() | st.integers(-64, 255)),
+    st.builds(Exited, NAMES, COUNTS, st.none() | st.integers(-64, 255), st.booleans()),
     st.builds(
         Spawn,
         NAMES,
         st.lists(st.text()).map(tuple),
         st.dictionaries(NAMES, NAMES),
         st.dictionaries(NAMES, NAMES),
-        NAMES,
         st.booleans(),
     ),
 )
