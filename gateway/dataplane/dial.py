@@ -2,14 +2,16 @@
 
 Floor 3, I/O.   Flow: pick -> [dial] -> relay
 An address is connected to at once, without a task: within one machine the handshake is over when
-`connect` returns, and elsewhere the loop tells when it is. A name has to be resolved first, by a
-task. The one seam where the loop's and the kernel's errors about connecting become ours.
+`connect` returns, and elsewhere the loop tells when it is. The request goes out on the bare socket,
+and the loop is given that afterwards. A name has to be resolved first, by a task. The one seam
+where the loop's and the kernel's errors about connecting become ours.
 """
 
 import asyncio
 import errno
 import os
 import socket
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -29,49 +31,53 @@ NO_FAMILY: Final = -1
 HOSTS_MAX: Final = 4096  # more than a table's; whether a host is an address never changes
 
 
-class Dial(Listener):
-    """One attempt to connect, for a listener that is told of its end: `dialled` or `unreachable`.
+class Dial:
+    """One attempt to connect, for a listener that is told of its end unless `at_once` returned the
+    connection: `dialled` or `unreachable`, neither of them from within that call, nor after
+    `cancel`. Waits without a deadline of its own: the sweep cancels it.
 
-    Neither comes from within `begin`, nor after `cancel`. Waits without a deadline of its own: the
-    sweep cancels it. `_sock`: the socket as long as it is ours.
+    `_sock`: the socket while its handshake is under way.
     """
 
-    __slots__ = ("_plane", "_sock", "_steps", "_target", "_task", "_who")
+    __slots__ = ("_plane", "_sock", "_target", "_task", "_who")
 
     def __init__(self, plane: Plane, target: CompiledTarget, who: Listener) -> None:
-        self.scanner = None
         self._plane = plane
         self._target = target
         self._who: Listener | None = who
         self._sock: Any = None
-        self._steps: Any = None
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
+    def at_once(self) -> InstanceConnection | None:
+        """The connection, if nothing has to be waited for."""
         family = family_of(self._target.host)
         if family == NO_FAMILY:
             self._task = self._plane.start(self._by_name())
-            return
+            return None
+        connection: InstanceConnection | None = None
         try:
-            self._connect(family)
+            if self._connect(family):
+                connection = self._connected()
         except OSError as exc:
             self._close()
-            self._plane.loop.call_soon(self._failed, exc)
+            self._plane.loop.call_soon(self._failed, explained(self._target, exc))
+        return connection
 
     def cancel(self) -> None:
-        """Whoever asked wants it no more. What is connected already goes to the pool."""
+        """Whoever asked wants it no more."""
         self._who = None
         task = self._task
         if task is not None:
             self._task = None
             task.cancel()
-        elif self._sock is not None and self._steps is None:
+        elif self._sock is not None:
             self._plane.loop.remove_writer(self._sock)
             self._close()
 
     # -- an address
 
-    def _connect(self, family: int) -> None:
+    def _connect(self, family: int) -> bool:
+        """Whether it is connected; the loop tells when, if not."""
         target = self._target
         # asyncio sets TCP_NODELAY on what says that it is TCP; uvloop does on all.
         sock = self._plane.new_socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -82,59 +88,39 @@ class Dial(Listener):
         if code in HANDSHAKE:
             code = sock.connect_ex(address)  # asked again, it says what came of it
         if code in CONNECTED:
-            self._hand_over()
-        elif code in HANDSHAKE:
-            self._plane.loop.add_writer(sock, self._writable)
-        else:
+            return True
+        if code not in HANDSHAKE:
             raise OSError(code, os.strerror(code))
+        self._plane.loop.add_writer(sock, self._writable)
+        return False
 
     def _writable(self) -> None:
         """The handshake is over, well or not."""
-        sock = self._sock
+        sock, who = self._sock, self._who
         self._plane.loop.remove_writer(sock)
         try:
             code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
                 raise OSError(code, os.strerror(code))
-            self._hand_over()
+            connection = self._connected()
         except OSError as exc:
             self._close()
-            self._failed(exc)
-
-    def _hand_over(self) -> None:
-        """Make the loop's transport of it. The loop offers that as a coroutine only, whose end
-        brings nothing new: `opened` has been called by then. So it is stepped by its futures, as
-        a task would do, and without one."""
-        connection = InstanceConnection(self._plane, self._target.slot)
-        connection.listener = self
-        loop: Any = self._plane.loop
-        self._steps = loop.create_connection(lambda: connection, sock=self._sock)
-        self._step(None)
-
-    def _step(self, waited: Any) -> None:
-        try:
-            future = self._steps.send(None)
-        except StopIteration:
+            self._failed(explained(self._target, exc))
             return
-        future._asyncio_future_blocking = False  # said to whoever steps a coroutine: I have seen it
-        future.add_done_callback(self._step)
-
-    def opened(self, connection: InstanceConnection) -> None:
-        """Called as the connection is made, before anything is read from it or written."""
-        plane, sock, who = self._plane, self._sock, self._who
-        self._sock = None
         self._who = None
-        sound = is_silent(sock)
-        if not isinstance(plane.loop, asyncio.BaseEventLoop):
-            sock.detach()  # libuv closes the descriptor by itself; asyncio, the socket
-        if not sound:
-            connection.abandon()
-            if who is not None:
-                who.unreachable(unreachable(self._target, AT_ONCE))
-        elif who is None:
-            connection.release(True)  # the request has ended meanwhile; the next may have it
-        else:
+        if who is not None:
             who.dialled(connection)
+
+    def _connected(self) -> InstanceConnection:
+        """Raises: OSError when it has been ended by now."""
+        sock = self._sock
+        if not is_silent(sock):
+            raise OSError(AT_ONCE)
+        connection = InstanceConnection(self._plane, self._target.slot)
+        connection.port = sock.getsockname()[1]
+        connection.early = connection.transport = Early(self._plane, sock)
+        self._sock = None
+        return connection
 
     def _close(self) -> None:
         sock = self._sock
@@ -151,23 +137,92 @@ class Dial(Listener):
         try:
             made = await plane.loop.create_connection(factory, target.host, target.port)
         except OSError as exc:
-            self._failed(exc)
+            self._failed(explained(target, exc))
             return
         connection: InstanceConnection = made[1]
         who = self._who
         self._who = None
         if who is None:
-            connection.release(True)
+            connection.release(True)  # the request has ended meanwhile; the next may have it
         elif connection.transport.is_closing():
             who.unreachable(unreachable(target, AT_ONCE))
         else:
             who.dialled(connection)
 
-    def _failed(self, exc: OSError) -> None:
+    def _failed(self, error: GatewayError) -> None:
         who = self._who
         self._who = None
         if who is not None:
-            who.unreachable(explained(self._target, exc))
+            who.unreachable(error)
+
+
+class Early:
+    """In place of its transport, of a connection that the loop has not been given yet: a request
+    is on its way before the loop begins to make one.
+
+    `_left`: what the socket did not take. Nothing is read before `gives_way`.
+    """
+
+    __slots__ = ("_closing", "_left", "_plane", "_sock", "_steps")
+
+    def __init__(self, plane: Plane, sock: Any) -> None:
+        self._plane = plane
+        self._sock = sock
+        self._steps: Any = None
+        self._left: list[bytes] = []
+        self._closing = False
+
+    def write(self, data: bytes) -> None:
+        sent = 0
+        if not self._left and self._sock is not None:
+            with suppress(OSError):  # full; or broken, which the transport finds out in its turn
+                sent = self._sock.send(data)
+        if sent < len(data):
+            self._left.append(data[sent:])
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def abort(self) -> None:
+        self._closing = True
+
+    def pause_reading(self) -> None:
+        """The connection says it again, when there is something to pause."""
+
+    def resume_reading(self) -> None:
+        pass
+
+    def hand_over(self, connection: InstanceConnection) -> None:
+        """Have the loop make a transport of the socket. It offers that as a coroutine only, whose
+        end brings nothing new: `connection_made` has been called by then. So it is stepped by its
+        futures, as a task would do, and without one."""
+        loop: Any = self._plane.loop
+        sock = self._sock
+        self._sock = None
+        self._steps = loop.create_connection(lambda: connection, sock=sock)
+        try:
+            self._step(None)
+        except OSError as exc:
+            sock.close()
+            loop.call_soon(connection.connection_lost, exc)
+            return
+        if not isinstance(loop, asyncio.BaseEventLoop):
+            sock.detach()  # libuv closes the descriptor by itself; asyncio, the socket
+
+    def _step(self, waited: Any) -> None:
+        try:
+            future = self._steps.send(None)
+        except StopIteration:
+            return
+        future._asyncio_future_blocking = False  # said to whoever steps a coroutine: I have seen it
+        future.add_done_callback(self._step)
+
+    def gives_way(self, transport: Any) -> None:
+        """To what the loop has made."""
+        if self._closing:
+            transport.abort()
+        elif self._left:
+            transport.write(b"".join(self._left))
 
 
 @lru_cache(HOSTS_MAX)

@@ -30,10 +30,6 @@ class Listener:
 
     scanner: EventScanner | None
 
-    def opened(self, connection: "InstanceConnection") -> None:
-        """It has just been made, for this listener."""
-        raise NotImplementedError
-
     def dialled(self, connection: "InstanceConnection") -> None:
         """The dial that it waited for has ended; nothing has been sent."""
         raise NotImplementedError
@@ -76,7 +72,8 @@ class Listener:
 
 
 class InstanceConnection(Pooled):
-    """`used`: it has carried a response before, so the instance may be closing it right now."""
+    """`used`: it has carried a response before, so the instance may be closing it right now.
+    `early`: what stands in for a transport that the loop has yet to make."""
 
     __slots__ = (
         "_asked_head",
@@ -90,6 +87,7 @@ class InstanceConnection(Pooled):
         "_plane",
         "_reusable",
         "_stalled",
+        "early",
         "listener",
         "port",
         "slot",
@@ -102,6 +100,7 @@ class InstanceConnection(Pooled):
         self._plane = plane
         self.slot = slot
         self.transport: Any = None
+        self.early: Any = None
         self.listener: Listener | None = None
         self.port = 0
         self.used = False
@@ -174,14 +173,15 @@ class InstanceConnection(Pooled):
     # -- what the transport tells
 
     def connection_made(self, transport: Any) -> None:
+        early = self.early
+        self.early = None
         self.transport = transport
-        self.port = transport.get_extra_info("sockname")[1]
-        listener = self.listener
-        if listener is not None:
-            self.listener = None
-            listener.opened(self)
-            if self._paused:  # uvloop begins to read after this call, whatever was said in it
-                self._plane.loop.call_soon(self._hold_on)
+        if early is None:
+            self.port = transport.get_extra_info("sockname")[1]
+            return
+        early.gives_way(transport)
+        if self._paused:  # uvloop begins to read after this call, whatever was said in it
+            self._plane.loop.call_soon(self._hold_on)
 
     def data_received(self, data: bytes) -> None:
         listener = self.listener

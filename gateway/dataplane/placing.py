@@ -147,11 +147,14 @@ class Placing(Listener):
         self.since_ns = now
         plane, target = self.plane, claim.target
         connection = self._pooled(target.slot, now)
+        dialling: Dial | None = None
+        if connection is None:
+            dialling = Dial(plane, target, self)
+            connection = dialling.at_once()
         if connection is None:
             claim.open(self.number, self.client_id, now, _CONNECTING, 0)
             self.stage = next_stage(self.stage, stages.DIAL_BEGAN)
-            self._dialling = dialling = Dial(plane, target, self)
-            dialling.begin()
+            self._dialling = dialling
         else:
             stage = _WAITING if self.complete else _SENDING
             claim.open(self.number, self.client_id, now, stage, connection.port)
@@ -188,6 +191,9 @@ class Placing(Listener):
         way = caller.way(request, self.claim.target.address)
         body.send(request_head(request, self._framing, way, self._ids), connection.transport)
         self.sent = body.size
+        early = connection.early
+        if early is not None:
+            early.hand_over(connection)
         if body.is_much():
             body.let_go()
         if not complete:

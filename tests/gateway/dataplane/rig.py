@@ -40,11 +40,15 @@ class FakeSocket:
     """Of a transport, or of a dial. `code`: what connecting has come to so far. `codes` and `said`
     are by port, as FakeLoop has them."""
 
-    def __init__(self, codes: dict[int, int], said: dict[int, bytes | OSError]) -> None:
+    def __init__(
+        self, codes: dict[int, int], said: dict[int, bytes | OSError], takes: int = 0
+    ) -> None:
         self.options: list[tuple[Any, ...]] = []
         self.open = True
+        self.sent = b""
+        self._takes = takes
         self.code = 0
-        self._port = 0
+        self.port = 0
         self._codes = codes
         self._said = said
 
@@ -56,9 +60,9 @@ class FakeSocket:
 
     def connect_ex(self, address: tuple[str, int]) -> int:
         """Under way at first, as on this machine too."""
-        if not self._port:
-            self._port = address[1]
-            self.code = self._codes.get(self._port, 0)
+        if not self.port:
+            self.port = address[1]
+            self.code = self._codes.get(self.port, 0)
             return errno.EINPROGRESS
         return self.code
 
@@ -67,10 +71,20 @@ class FakeSocket:
 
     def recv(self, size: int, flags: int) -> bytes:
         assert self.open
-        said = self._said.get(self._port, BlockingIOError())
+        said = self._said.get(self.port, BlockingIOError())
         if isinstance(said, OSError):
             raise said
         return said
+
+    def getsockname(self) -> tuple[str, int]:
+        return ("10.0.0.1", 77)
+
+    def send(self, data: bytes) -> int:
+        assert self.open
+        if not self._takes:
+            raise BlockingIOError
+        self.sent += data[: self._takes]
+        return min(len(data), self._takes)
 
     def detach(self) -> None:
         assert self.open
@@ -156,6 +170,8 @@ class FakeLoop:
         self.stuck: set[int] = set()
         self.codes: dict[int, int] = {}
         self.said: dict[int, bytes | OSError] = {}
+        self.takes = 1 << 20  # bytes of each write that a socket takes
+        self.takes_no_socket = False
         self.instances: list[FakeTransport] = []  # in order of connecting
         self.sockets: list[FakeSocket] = []  # of dials to addresses
         self.writers: dict[FakeSocket, Callable[[], None]] = {}
@@ -171,7 +187,7 @@ class FakeLoop:
         codes = dict.fromkeys(self.stuck, errno.EINPROGRESS)
         codes |= dict.fromkeys(self.refused, errno.ECONNREFUSED)
         codes |= dict.fromkeys(self.no_descriptor, errno.EMFILE)
-        self.sockets.append(sock := FakeSocket({**codes, **self.codes}, self.said))
+        self.sockets.append(sock := FakeSocket({**codes, **self.codes}, self.said, self.takes))
         return sock
 
     def add_writer(self, sock: FakeSocket, function: Callable[[], None]) -> None:
@@ -197,8 +213,12 @@ class FakeLoop:
         sock: FakeSocket | None = None,
     ) -> tuple[FakeTransport, InstanceConnection]:
         assert (host == "") == (sock is not None)
+        if self.takes_no_socket:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         protocol = factory()
         transport = self.made(protocol)
+        if sock is not None:
+            transport.out = sock.sent
         made = self._loop.create_future()
 
         def connect() -> None:

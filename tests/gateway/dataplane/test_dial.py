@@ -11,12 +11,11 @@ from typing import Any, Final
 import pytest
 
 from gateway.dataplane.dial import NO_FAMILY, OUR_OWN_LIMITS, family_of, unreachable
-from gateway.dataplane.stages import DIALLING
-from gateway.records import Outcome, RouteTable
+from gateway.dataplane.stages import DIALLING, SETTLED
+from gateway.records import Outcome, RouteTable, Stage
 from gateway.state.shared import ATTEMPTS
 from tests.gateway.dataplane.rig import (
     FakeLoop,
-    FakeTransport,
     Rig,
     code_of,
     get,
@@ -96,15 +95,51 @@ def test_the_limits_of_this_machine_are_all_tested() -> None:
     assert frozenset(OURS) == OUR_OWN_LIMITS
 
 
-@pytest.mark.parametrize("fails", [False, True])
-async def test_a_dial_ends_after_the_read_that_began_it(rig: Rig, fails: bool) -> None:
+async def test_a_request_is_out_in_the_read_that_brought_it(rig: Rig) -> None:
+    """Before the loop has been given the socket, and with its lease as far as that."""
+    client = rig.client()
+    client.feed(post())
+    assert rig.loop.instances == []
+    assert rig.loop.sockets[0].sent.startswith(b"POST /v1/completions")
+    assert rig.loop.sockets[0].sent.endswith(b'{"model":"m"}')
+    (lease,) = rig.segment.leases(0)
+    assert (lease.stage, lease.connection) == (Stage.WAITING, 77)
+    await rig.dialled()
+    instance = rig.busy(client)
+    assert instance.out == rig.loop.sockets[0].sent
+    instance.feed(ok())
+    assert status_of(client.out) == 200
+
+
+async def test_a_failure_is_told_after_the_read_that_began_the_dial(rig: Rig) -> None:
     """Whoever places a request is not called back while it does."""
-    rig.loop.refused = {1} if fails else set()
+    rig.loop.refused = {1}
     client = rig.client()
     client.feed(post())
     assert client.protocol.exchange.stage == DIALLING
     await rig.dialled()
-    assert client.protocol.exchange.stage != DIALLING
+    assert client.protocol.exchange.stage == SETTLED
+
+
+@pytest.mark.parametrize("takes", [0, 1, 50])
+async def test_what_the_socket_does_not_take_follows_in_order(rig: Rig, takes: int) -> None:
+    rig.loop.takes = takes
+    client = rig.client()
+    client.feed(post(b'{"model":"m"}'.ljust(40_000)))  # head and body are written one by one
+    assert len(rig.loop.sockets[0].sent) == takes
+    await rig.dialled()
+    out = rig.busy(client).out
+    assert out.startswith(b"POST /v1/completions HTTP/1.1\r\n")
+    assert out.partition(b"\r\n\r\n")[2] == b'{"model":"m"}'.ljust(40_000)
+    rig.busy(client).feed(ok())
+
+
+async def test_a_socket_that_the_loop_does_not_take_is_a_lost_connection(rig: Rig) -> None:
+    rig.loop.takes_no_socket = True
+    client = rig.client()
+    client.feed(post())
+    await rig.dialled()
+    assert (code_of(client.out), status_of(client.out)) == ("instance_reset", 502)
 
 
 async def test_a_handshake_that_takes_its_time_ends_well(rig: Rig) -> None:
@@ -140,18 +175,17 @@ async def test_who_leaves_during_the_handshake_ends_it(rig: Rig) -> None:
     assert rig.outcomes() == {"client_gone": 1}
 
 
-async def test_who_leaves_between_the_handshake_and_the_connection_leaves_it_to_the_next(
+async def test_who_leaves_before_the_loop_has_the_socket_takes_the_connection_along(
     rig: Rig,
 ) -> None:
-    gone, client = rig.client(), rig.client()
-    gone.feed(post())
-    gone.end()
-    await rig.dialled()
-    assert rig.plane.pool.size == 1
+    """The instance has the request already."""
+    client = rig.client()
     client.feed(post())
-    rig.busy(client).feed(ok())
-    assert status_of(client.out) == 200
-    assert len(rig.loop.instances) == 1
+    client.end()
+    await rig.dialled()
+    assert rig.loop.instances[0].closed == "aborted"
+    assert rig.plane.pool.size == 0
+    assert rig.outcomes() == {"client_gone": 1}
 
 
 async def test_who_leaves_before_a_failure_is_told_hears_nothing_of_it(rig: Rig) -> None:
@@ -314,8 +348,7 @@ async def test_a_connection_that_ends_before_anything_was_sent_is_a_failed_dial(
     failed = rig.segment.slot_totals(1)[ATTEMPTS + Outcome.CONNECT_FAILED]
     assert failed == len(rig.suspected) > 0
     assert {suspected.slot for suspected in rig.suspected} == {1}
-    sent_to: list[FakeTransport] = [i for i in rig.loop.instances if i.closed == "aborted"]
-    assert [instance.out for instance in sent_to] == [b""] * failed
+    assert [sock.sent for sock in rig.loop.sockets if sock.port == 1] == [b""] * failed
     rig.check()
     rig.close()
 
@@ -333,14 +366,13 @@ async def test_where_it_is_the_only_instance_the_client_is_told(end: str) -> Non
     rig.close()
 
 
-async def test_an_ended_connection_that_nobody_wants_any_more_is_not_kept() -> None:
+async def test_one_that_ended_while_its_handshake_was_waited_for_is_a_failed_dial() -> None:
     rig = ending("closed", 1)
+    rig.loop.stuck = {1}
     client = rig.client()
     client.feed(post())
-    client.end()
-    await rig.dialled()
-    assert rig.plane.pool.size == 0
-    assert rig.loop.instances[0].closed == "aborted"
-    assert rig.outcomes() == {"client_gone": 1}
+    rig.loop.shake_hands(0)
+    assert (status_of(client.out), rig.loop.sockets[0].sent) == (502, b"")
+    assert b"it closed the connection at once" in client.out
     rig.check()
     rig.close()

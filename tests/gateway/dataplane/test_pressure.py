@@ -6,7 +6,15 @@ from typing import Any, Final
 
 import pytest
 
-from tests.gateway.dataplane.rig import FakeLoop, FakeTransport, Rig, get, ok, post, status_of
+from tests.gateway.dataplane.rig import (
+    FakeLoop,
+    FakeTransport,
+    Rig,
+    get,
+    ok,
+    post,
+    status_of,
+)
 from tests.gateway.plain import BOUNDS, TIMEOUTS, route, table, target, version
 
 REPLAY_MAX: Final = 1000
@@ -46,8 +54,8 @@ async def test_an_upload_that_fills_a_new_connection_is_held_until_that_is_read(
     rig: Rig, part: int
 ) -> None:
     """What came during the dial filled it, and the client was let go on in the same call."""
-    loop: Any = Full()
-    rig.use(loop)
+    rig.use(Full())
+    rig.loop.takes = 0
     client, instance = await rig.asked(UPLOAD + bytes(part))
     assert not client.reading
     instance.protocol.resume_writing()
@@ -71,10 +79,12 @@ async def test_an_upload_that_fills_a_pooled_connection_is_held_until_that_is_re
 
 
 async def test_an_upload_to_an_instance_that_reads_goes_on_after_the_dial(rig: Rig) -> None:
+    rig.loop.stuck = {1}
     client = rig.client()
     client.feed(UPLOAD + bytes(2 * REPLAY_MAX))
     client.feed(b"x")
     assert not client.reading  # while it is dialled
+    rig.loop.shake_hands(0)
     await rig.dialled()
     assert client.reading
 
