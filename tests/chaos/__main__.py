@@ -21,8 +21,17 @@ import uvloop
 
 from admin.calls import Unanswered
 from tests.chaos.audit import Account, Kill, audit
-from tests.chaos.clients import CROWD, Book, client
-from tests.chaos.fleet import PATIENCE_S, TINY, VOLUME, Failed, Fleet, awaited, serving
+from tests.chaos.clients import CROWD, MINDSPORE, Book, client
+from tests.chaos.fleet import (
+    PATIENCE_S,
+    TINY,
+    VOLUME,
+    Failed,
+    Fleet,
+    awaited,
+    can_take_over,
+    serving,
+)
 from tests.chaos.kills import killer
 from tests.chaos.operations import Operator, for_seconds
 from tests.chaos.report import counters, table
@@ -55,14 +64,16 @@ class Run:
 
     async def _go(self) -> None:
         fleet = self.fleet
+        self.operator.may_take_over = await can_take_over()
         await fleet.start()
         self.book.address = fleet.address
         print(f"gateway on {fleet.address}, admin on {fleet.admin}", flush=True)
         await self._served(VOLUME)
-        crowds = [asyncio.create_task(self._crowd())]
+        crowds = [asyncio.create_task(self._crowd(kind)) for kind in CROWD if kind != MINDSPORE]
         try:
             if fleet.tiny:
                 await self._served(TINY)
+                crowds.append(asyncio.create_task(self._crowd(MINDSPORE)))
             await self._trouble()
             await self.operator.restore()
         finally:
@@ -85,14 +96,12 @@ class Run:
 
         await awaited(f"{model} serves", look)
 
-    async def _crowd(self) -> None:
+    async def _crowd(self, kind: str) -> None:
+        count, ask = CROWD[kind]
         async with asyncio.TaskGroup() as tasks:
-            for kind, (count, ask) in CROWD.items():
-                if kind == "mindspore" and not self.fleet.tiny:
-                    continue
-                for i in range(count):
-                    rng = Random(f"{self._seed} {kind} {i}")
-                    tasks.create_task(client(self.book, kind, ask, rng))
+            for i in range(count):
+                rng = Random(f"{self._seed} {kind} {i}")
+                tasks.create_task(client(self.book, kind, ask, rng))
 
     async def _trouble(self) -> None:
         operator, rng = self.operator, Random(f"{self._seed} kills")
@@ -118,7 +127,7 @@ class Run:
     def _compare(self, metrics: str) -> None:
         """What the gateway has counted itself against what its clients saw."""
         account = self._audit()
-        self.problems += counters(metrics, account)
+        self.problems += counters(metrics, account, whole=not self.operator.done["take-over"])
 
     def _audit(self) -> Account:
         return audit(self.book.asked, self.fleet.named(), self.kills)

@@ -48,14 +48,15 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One SIGKILL. The victim was stopped first, so `held` is exact: requests in flight there.
+    """One SIGKILL. The victim was stopped first, so `held` is exact: requests in flight there; None
+    when control was dead as well and nobody could say.
 
     `ports`: clients' ports of the connections that a worker held; True: with bytes it had not read.
     """
 
     what: str  # worker, control, or the instance's name
     at: float  # when it stopped
-    held: frozenset[str] = frozenset()
+    held: frozenset[str] | None = frozenset()
     ports: Mapping[int, bool] = field(default_factory=dict)
 
 
@@ -123,7 +124,7 @@ def _unread(one: Asked, kill: Kill) -> bool:
 def kept_promise(kill: Kill, asked: Mapping[str, Asked], named: Mapping[str, str]) -> Counter[str]:
     """What became of the requests that the victim held: `lost` (by name), `answered`, `left`."""
     became: Counter[str] = Counter()
-    for name in kill.held:
+    for name in kill.held or ():
         one = asked.get(name)
         if one is None:
             became["unknown"] += 1

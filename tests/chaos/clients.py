@@ -23,6 +23,7 @@ from tests.chaos.wire import Broken, Connection, Head
 PATH: Final = "/v1/chat/completions"
 UPLOAD_PARTS: Final = 10
 PART_BYTES: Final = 40_000
+MINDSPORE: Final = "mindspore"  # the kind of client
 REPEATED: Final = 5  # different questions to the MindSpore model: the same one has one answer
 
 
@@ -239,5 +240,5 @@ CROWD: Final[dict[str, tuple[int, Callable[[Random], Question]]]] = {
     "stream": (18, long_stream),
     "upload": (3, upload),
     "leaver": (3, leaver),
-    "mindspore": (3, tiny_stream),
+    MINDSPORE: (3, tiny_stream),
 }

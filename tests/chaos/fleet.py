@@ -72,7 +72,8 @@ def write_models(folder: Path, tiny: bool) -> None:
 
 @dataclass(slots=True)
 class Fleet:
-    """One gateway, through its take-overs. `processes`: every `serve` that was started."""
+    """One gateway, through its take-overs. `processes`: every `serve` that was started; `pid`: of
+    the supervisor that runs the gateway now."""
 
     folder: Path
     tiny: bool
@@ -80,24 +81,40 @@ class Fleet:
     processes: list[asyncio.subprocess.Process] = field(default_factory=list)
     address: str = ""
     admin: str = ""
+    pid: int = 0
 
     @property
     def log(self) -> Path:
         return self.folder / "gateway.log"
 
-    @property
-    def pid(self) -> int:
-        """Of the supervisor."""
-        return self.processes[-1].pid
-
     async def start(self) -> None:
         write_models(self.folder, self.tiny)
         self.write_config()
-        await self.serve()
+        self.pid = (await self.serve()).pid
         where = self.folder / "run" / "gateway.json"
         await until("the gateway listens", where.exists)
         said = json.loads(where.read_text())
         self.address, self.admin = said["listen"][0], said["admin"]
+
+    async def take_over(self) -> None:
+        """By a new gateway, as for a new version; returns when the old one has ended.
+
+        Raises: Failed.
+        """
+        (old,) = (one for one in self.processes if one.pid == self.pid)
+        new = await self.serve("--take-over")
+        where = self.folder / "run" / "gateway.json"
+
+        def committed() -> bool:
+            return json.loads(where.read_text())["pid"] == new.pid or new.returncode is not None
+
+        await until("the successor has taken over", committed)
+        if new.returncode is not None:
+            raise Failed(f"the successor ended with exit code {new.returncode}")
+        self.pid = new.pid
+        await until("the old gateway has ended", lambda: old.returncode is not None)
+        if old.returncode:
+            raise Failed(f"the old gateway ended with exit code {old.returncode}")
 
     def write_config(self, **keys: int) -> None:
         fresh = self.folder / "config.new"
@@ -121,7 +138,8 @@ class Fleet:
     async def end(self) -> int:
         """As an operator would; its exit code."""
         os.kill(self.pid, signal.SIGTERM)
-        return await asyncio.wait_for(self.processes[-1].wait(), PATIENCE_S)
+        (process,) = (one for one in self.processes if one.pid == self.pid)
+        return await asyncio.wait_for(process.wait(), PATIENCE_S)
 
     def kill(self) -> None:
         """Whatever is left; what is below a supervisor ends with it."""
@@ -132,17 +150,18 @@ class Fleet:
     # -- what is asked of it
 
     async def ask(self, call: Callable[[Client], Answer], timeout_s: float = PATIENCE_S) -> Answer:
-        """`call` on the typed client of the admin API. Where control is killed now and then, a
-        call that found it gone is made again: all changes are idempotent.
+        """`call` on the typed client of the admin API. It is made again while the gateway is being
+        handed over, and where control is killed now and then: all changes are idempotent.
 
         Raises: Unanswered.
         """
-        give_up = time.monotonic() + (RETRY_S if self.kills else 0.0)
+        passing = {"handing_over", "no_gateway"} if self.kills else {"handing_over"}
+        give_up = time.monotonic() + RETRY_S
         while True:
             try:
                 return await asyncio.to_thread(call, Client(self.admin, timeout_s))
             except Unanswered as exc:
-                if exc.code != "no_gateway" or time.monotonic() >= give_up:
+                if exc.code not in passing or time.monotonic() >= give_up:
                     raise
             await asyncio.sleep(LOOK_S)
 
@@ -207,6 +226,17 @@ def _cause(line: dict[str, Any]) -> str:
 
 def serving(one: InstanceView) -> bool:
     return (one.state, one.health, one.intent) == ("READY", "good", "active")
+
+
+async def can_take_over() -> bool:
+    """Whether this version of `serve` can take over from another one."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway.cli", "serve", "--help"),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+    )
+    told, _ = await process.communicate()
+    return b"--take-over" in told
 
 
 async def until(what: str, holds: Callable[[], bool]) -> None:

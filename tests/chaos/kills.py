@@ -35,7 +35,8 @@ async def killer(fleet: Fleet, count: int, seconds: float, rng: Random, kills: l
         )
         if kill is not None:
             kills.append(kill)
-            print(f"  killed {kill.what}, which held {len(kill.held)}", flush=True)
+            held = "?" if kill.held is None else len(kill.held)
+            print(f"  killed {kill.what}, which held {held}", flush=True)
 
 
 async def _instance(fleet: Fleet, rng: Random) -> Kill | None:
@@ -93,12 +94,12 @@ def _kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)  # it stands still: the number is still its own
 
 
-async def _held(fleet: Fleet, instance: str | None, worker: int) -> frozenset[str]:
-    """Client ids of the requests in flight there; none when control does not answer now."""
+async def _held(fleet: Fleet, instance: str | None, worker: int) -> frozenset[str] | None:
+    """Client ids of the requests in flight there; None when control does not answer now."""
     try:
         leases = await fleet.ask(lambda client: client.read.leases(instance, None), LOOK_TIMEOUT_S)
     except Unanswered:
-        return frozenset()
+        return None
     return frozenset(one.client_request_id for one in leases if worker in (0, one.worker))
 
 

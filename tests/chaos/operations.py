@@ -34,6 +34,7 @@ class Operator:
     done: Counter[str] = field(default_factory=Counter)
     disturbed: Counter[str] = field(default_factory=Counter)
     leaving: bool = False
+    may_take_over: bool = False
     _volume: asyncio.Lock = field(default_factory=asyncio.Lock)  # one drain at a time
 
     async def replaces(self, model: str) -> None:
@@ -46,20 +47,23 @@ class Operator:
             await asyncio.sleep(0.5)
 
     async def operates(self) -> None:
-        """Everything else, in random order."""
+        """Everything else, round after round, each in another order."""
+        operations = [
+            ("weights", self.shift_weights),
+            ("instance weight", self.weigh_instance),
+            ("reload", self.add_and_remove),
+            ("limit", self.change_limit),
+            ("drain and undrain", self.drain_and_undrain),
+            ("undrain in mid-drain", self.undrain_in_mid_drain),
+        ]
+        if self.may_take_over:
+            operations.append(("take-over", self.fleet.take_over))
         while not self.leaving:
-            name, operation = self.rng.choice(
-                (
-                    ("weights", self.shift_weights),
-                    ("instance weight", self.weigh_instance),
-                    ("reload", self.add_and_remove),
-                    ("limit", self.change_limit),
-                    ("drain and undrain", self.drain_and_undrain),
-                    ("undrain in mid-drain", self.undrain_in_mid_drain),
-                )
-            )
-            await self._does(name, operation)
-            await asyncio.sleep(self.rng.uniform(0.1, 0.6))
+            for name, operation in self.rng.sample(operations, len(operations)):
+                if self.leaving:
+                    return
+                await self._does(name, operation)
+                await asyncio.sleep(self.rng.uniform(0.1, 0.6))
 
     async def _does(self, name: str, operation: Callable[[], Awaitable[None]]) -> None:
         """Raises: Failed, Unanswered; where processes are killed, an operation may fail."""

@@ -11,13 +11,18 @@ from tests.chaos.fleet import counted
 from tests.chaos.operations import Operator
 
 
-def counters(metrics: str, account: Account) -> list[str]:
-    """Where the gateway's metrics say something else than its clients; a sentence each."""
+def counters(metrics: str, account: Account, whole: bool = True) -> list[str]:
+    """Where the gateway's metrics say something else than its clients; a sentence each.
+
+    `whole`: they begin with the run; after a take-over they begin with the successor.
+    """
     problems = []
     for name, label in (("sluicegate_in_flight", "instance"), ("sluicegate_queue_depth", "model")):
         held = {key: n for key, n in counted(metrics, name, label).items() if n}
         if held:
             problems.append(f"{name} is not 0 when all is over: {held}")
+    if not whole:
+        return problems
     outcomes = counted(metrics, "sluicegate_requests_total", "outcome")
     refused = counted(metrics, "sluicegate_requests_refused_total", "code")
     seen = outcomes.total() + refused.total()
@@ -55,7 +60,8 @@ def table(
         for kill in kills:
             became = kept_promise(kill, names, named)
             held = ("lost", "answered", "left", "unnamed")
-            lines.append(_row(kill.what, str(len(kill.held)), *(str(became[w]) for w in held)))
+            count = "?" if kill.held is None else str(len(kill.held))
+            lines.append(_row(kill.what, count, *(str(became[w]) for w in held)))
     lines += ["", _row("operations", "done", "disturbed")]
     for name in sorted(operator.done | operator.disturbed):
         lines.append(_row(name, str(operator.done[name]), str(operator.disturbed[name])))
