@@ -159,7 +159,11 @@ def main(seconds: float, kills: int, seed: int, mindspore: bool) -> None:
     run = Run(folder, seconds, kills, seed, mindspore)
     began = time.monotonic()
     print(f"seconds={seconds:g} kills={kills} seed={seed} mindspore={mindspore}", flush=True)
-    account = uvloop.run(_until_signal(run))
+    try:
+        account = uvloop.run(_until_signal(run))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print(f"interrupted; the gateway's log and config: {folder}", flush=True)
+        sys.exit(130)  # as a shell has it for Ctrl-C
     print(table(account, run.book.asked, run.kills, run.fleet.named(), run.operator))
     print(f"took {time.monotonic() - began:.0f} s")
     for problem in run.problems:

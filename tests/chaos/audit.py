@@ -4,7 +4,8 @@ Floor 1, pure.
 Every request ends in one way. One that was not answered whole is lost, and a loss has a name when
 somebody who is not the client says so: the answer itself (an error that the gateway authored), the
 gateway's log (the request's own id), or the kernel (the worker died with the request unread in its
-socket). `unnamed` is the rest, and has to be 0.
+socket). Of each dead worker one request may have been in hand: read a moment ago, not noted yet.
+`unnamed` is the rest, and has to be 0.
 """
 
 from collections import Counter
@@ -28,6 +29,8 @@ class End(Enum):
 LOGGED: Final = {"connect_failed", "instance_bad_framing", "instance_reset", "instance_timed_out"}
 UNREAD: Final = "unread, worker died"
 NO_INSTANCE: Final = "unplaced, worker died"
+IN_HAND: Final = "in hand, worker died"
+IN_HAND_S: Final = 0.5  # from a client's first byte to the worker's note of it, on a busy machine
 
 
 @dataclass(slots=True)
@@ -74,7 +77,7 @@ class Account:
     @property
     def uncounted(self) -> int:
         """Those that no instance ever had: the gateway's counters of requests are by instance."""
-        return self.lost[UNREAD] + self.lost[NO_INSTANCE]
+        return self.lost[UNREAD] + self.lost[NO_INSTANCE] + self.lost[IN_HAND]
 
     @property
     def last_line(self) -> str:
@@ -84,7 +87,7 @@ class Account:
 
 def audit(asked: Iterable[Asked], named: Mapping[str, str], kills: Sequence[Kill]) -> Account:
     """The account of a run; `named`: request id -> cause, as the gateway's log has them."""
-    account = Account()
+    account, handless = Account(), list(kills)
     for one in asked:
         if one.end is End.LEFT:
             account.left += 1
@@ -96,6 +99,9 @@ def audit(asked: Iterable[Asked], named: Mapping[str, str], kills: Sequence[Kill
                 account.false.append(one.name)
         else:
             cause = _cause(one, named, kills)
+            if cause is None and (kill := _in_hand(one, handless)) is not None:
+                handless.remove(kill)
+                cause = IN_HAND
             if cause is None:
                 account.unnamed.append(one)
             else:
@@ -119,6 +125,16 @@ def _unread(one: Asked, kill: Kill) -> bool:
     if one.port not in kill.ports or one.ended < kill.at:
         return False
     return one.began >= kill.at or kill.ports[one.port]
+
+
+def _in_hand(one: Asked, kills: Iterable[Kill]) -> Kill | None:
+    """The death that may have met the request between its reading and its note: a worker does one
+    thing at a time, so there is one such request at most."""
+    if one.end is not End.BROKEN or one.begun:
+        return None
+    return next(
+        (k for k in kills if one.port in k.ports and 0 <= k.at - one.began < IN_HAND_S), None
+    )
 
 
 def kept_promise(kill: Kill, asked: Mapping[str, Asked], named: Mapping[str, str]) -> Counter[str]:

@@ -83,9 +83,12 @@ async def _control(fleet: Fleet, rng: Random) -> Kill | None:
 
 
 def _stop(pid: int) -> bool:
+    """Whether the process stands still now: the signal alone takes a moment."""
     try:
         os.kill(pid, signal.SIGSTOP)
-    except ProcessLookupError:
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "TtZX":
+            os.sched_yield()
+    except OSError:
         return False
     return True
 

@@ -53,7 +53,7 @@ def table(
     lines += ["", _row("lost by cause", "requests")]
     lines += [_row(cause, str(n)) for cause, n in account.lost.most_common()]
     lines += [_row("nobody named it", str(len(account.unnamed)))]
-    lines += [f"  {one.name} {one.kind} {one.why} {one.code}" for one in account.unnamed[:20]]
+    lines += [_unnamed(one, kills) for one in account.unnamed[:20]]
     if kills:
         names = {one.name: one for one in asked}
         lines += ["", _row("killed", "held", "lost", "answered", "left", "unnamed")]
@@ -70,3 +70,15 @@ def table(
 
 def _row(first: str, *others: str) -> str:
     return f"{first:<24}" + "".join(f"{one:>10}" for one in others)
+
+
+def _unnamed(one: Asked, kills: Sequence[Kill]) -> str:
+    """Everything that is known of it, for who looks for the fault."""
+    deaths = [
+        f"{kill.what} died {kill.at - one.began:+.3f} s from its begin"
+        + (f" with its connection, unread={kill.ports[one.port]}" if one.port in kill.ports else "")
+        for kill in kills
+        if one.began - 5 < kill.at < one.ended + 5
+    ]
+    took = f"{one.ended - one.began:.3f} s"
+    return "; ".join([f"  {one.name} {one.kind} {one.why} {one.code}", took, *deaths])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.chaos.audit import UNREAD, Asked, End, Kill, audit, kept_promise
+from tests.chaos.audit import IN_HAND, UNREAD, Asked, End, Kill, audit, kept_promise
 from tests.chaos.report import counters
 
 PORT = 40_000
@@ -68,6 +68,21 @@ def test_only_what_a_dead_worker_cannot_have_read_needs_no_name_of_ours(
     assert account.lost == ({UNREAD: 1} if excused else {})
     assert account.uncounted == excused
     assert account.unnamed == ([] if excused else [one])
+
+
+def test_one_request_of_each_dead_worker_may_have_been_in_hand() -> None:
+    kill = Kill("worker 0", at=10.0, ports={PORT: False})
+    fresh = [asked(End.BROKEN, began=9.9) for _ in range(2)]
+    account = audit(fresh, {}, [kill])
+    assert (account.lost, account.unnamed) == ({IN_HAND: 1}, fresh[1:])
+    assert audit(fresh, {}, [kill, kill]).unnamed == []
+    for no_excuse in (
+        asked(End.BROKEN, began=9.0),  # it had time to be noted
+        asked(End.BROKEN, began=9.9, port=PORT + 1),
+        asked(End.BROKEN, began=9.9, begun=True),
+        asked(End.WRONG, began=9.9),
+    ):
+        assert audit([no_excuse], {}, [kill]).unnamed == [no_excuse]
 
 
 def test_a_kill_does_not_excuse_what_broke_before_it() -> None:
