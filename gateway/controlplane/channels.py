@@ -7,7 +7,6 @@ into Unreachable. Nothing above this file sees either.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
@@ -86,6 +85,9 @@ def reading(message: lifecycle_pb2.InstanceStatus) -> Status:
         state, phase = State(message.state), Phase(message.phase)
     except ValueError as exc:
         raise Garbled(f"status of {_shown(message.instance_id)}: {exc}") from exc
+    progress = message.progress
+    if isfinite(progress):  # what is not comes through, and is garbled
+        progress = min(max(progress, 0.0), 100.0)
     device = None
     if message.HasField("device"):
         held = message.device
@@ -108,7 +110,7 @@ def reading(message: lifecycle_pb2.InstanceStatus) -> Status:
         grpc=message.grpc_address,
         state=state,
         phase=phase,
-        progress=message.progress,
+        progress=progress,
         reason=message.reason,
         active_requests=message.active_requests,
         queue_depth=message.queue_depth,
@@ -128,7 +130,7 @@ def reading(message: lifecycle_pb2.InstanceStatus) -> Status:
         warmup_ms=message.warmup_ms,
     )
     check(status)
-    return replace(status, progress=min(max(status.progress, 0.0), 100.0))
+    return status
 
 
 def check(status: Status) -> None:

@@ -1,9 +1,10 @@
 """Ask every instance how it is, again and again; and listen to what it says by itself.
 
 Floor 3, I/O.   Flow: [poll] -> Observed, PollFailed -> decide
-Polls are jittered and at most CALLS_MAX run at once, so a thousand instances are a trickle and not
-a wave. A watch stream beside them brings a change within milliseconds; an instance that has none is
-polled only. Nothing is decided here, not even what a failure means.
+Polls are spread over the interval, jittered, and at most CALLS_MAX run at once, so a thousand
+instances are a trickle and not a wave. A watch stream beside them brings a change within
+milliseconds; an instance that has none is polled only. Nothing is decided here, not even what a
+failure means.
 """
 
 import asyncio
@@ -21,8 +22,11 @@ from gateway.fleet.status import Status
 from sluicegate.v1.lifecycle_pb2 import GetStatusRequest, WatchStatusRequest
 from sluicegate.v1.states import State
 
-CALLS_MAX: Final = 64  # polls under way at once
+# Polls under way at once. A frozen instance holds its own for `timeout_s`: so many of them may be
+# there before the others have to wait.
+CALLS_MAX: Final = 256
 JITTER: Final = 0.1  # of the interval, either way
+WATCH_INTERVALS: Final = 10  # a stream without a change says as much as a poll: seldom will do
 LOADING_TIMEOUT_S: Final = 3.0  # compiles stall an instance's loop for up to a second
 
 
@@ -99,12 +103,14 @@ class Poller:
     # -- polling
 
     async def _poll(self, one: Followed) -> None:
+        spread = self._rng.random()  # those that came together are not asked together for ever
         while True:
             one.asked.clear()
             began = asyncio.get_running_loop().time()
             async with self._room:
                 await self._poll_once(one)
-            interval_s = self._rules().interval_s * self._rng.uniform(1 - JITTER, 1 + JITTER)
+            interval_s = self._rules().interval_s * spread
+            spread = self._rng.uniform(1 - JITTER, 1 + JITTER)
             # From begin to begin: three failures take three intervals, slow or refused.
             wait_s = max(0.0, began + interval_s - asyncio.get_running_loop().time())
             with suppress(TimeoutError):
@@ -134,9 +140,9 @@ class Poller:
         one.state = status.state
         # A static instance is reached where the file says, whatever it calls itself.
         http = self._http_of(one.name) or status.http
-        host = literal_host(http) or one.hosts.get(http, "")
+        host = one.hosts.get(http, "")
         if not host and http:
-            host = one.hosts[http] = await _resolve(http)
+            host = one.hosts[http] = literal_host(http) or await _resolve(http)
         received, held = self._sample(one.name)
         now = asyncio.get_running_loop().time()
         self._post(Observed(one.name, source, one.grpc, host, status, received, held, now))
@@ -146,7 +152,7 @@ class Poller:
     async def _watch(self, one: Followed) -> None:
         while True:
             interval_s = self._rules().interval_s
-            request = WatchStatusRequest(interval_ms=int(interval_s * 1000))
+            request = WatchStatusRequest(interval_ms=int(interval_s * WATCH_INTERVALS * 1000))
             stub = self._channels.stub(one.grpc)
             try:
                 with calling("watch"):

@@ -12,7 +12,17 @@ from sluicegate.v1 import lifecycle_pb2_grpc
 
 class FakeLifecycle(lifecycle_pb2_grpc.LifecycleServicer):
     def __init__(self, name: str = "a") -> None:
-        self.status = pb.InstanceStatus(
+        self.status = self.said(name)
+        self.calls: list[str] = []
+        self.hang = False
+        self.watchable = True
+        self.changed = asyncio.Event()
+        self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+        lifecycle_pb2_grpc.add_LifecycleServicer_to_server(self, self._server)
+
+    @staticmethod
+    def said(name: str = "a") -> pb.InstanceStatus:
+        return pb.InstanceStatus(
             instance_id=name,
             incarnation=f"{name}1",
             sequence=1,
@@ -22,12 +32,6 @@ class FakeLifecycle(lifecycle_pb2_grpc.LifecycleServicer):
             phase=pb.SERVING,
             progress=100.0,
         )
-        self.calls: list[str] = []
-        self.hang = False
-        self.watchable = True
-        self.changed = asyncio.Event()
-        self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
-        lifecycle_pb2_grpc.add_LifecycleServicer_to_server(self, self._server)
 
     async def start(self) -> str:
         port = self._server.add_insecure_port("127.0.0.1:0")

@@ -2,17 +2,20 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
+from itertools import pairwise
 
 import pytest
 
 from gateway.config import Poll
 from gateway.controlplane.channels import Channels, Garbled, reading
-from gateway.controlplane.poll import Poller
+from gateway.controlplane.poll import CALLS_MAX, LOADING_TIMEOUT_S, Poller
 from gateway.fleet.events import Event, Observed, PollFailed, Source
 from sluicegate.v1 import lifecycle_pb2 as pb
 from sluicegate.v1.states import State
 from tests.gateway.controlplane.lifecycle import FakeLifecycle
+from tests.sim.clock import simulate
 
 NEVER_S = 3600.0  # an interval that does not come: every poll of these tests is asked for
 
@@ -161,3 +164,99 @@ async def test_a_name_is_resolved_and_an_unknown_one_is_a_failed_poll() -> None:
 def test_a_status_that_means_nothing_is_refused(message: pb.InstanceStatus) -> None:
     with pytest.raises(Garbled):
         reading(message)
+
+
+# --- many instances, on a clock of our own -------------------------------------------------------
+
+
+class Station:
+    """Channels to instances that answer when they are let; what was asked, and when."""
+
+    def __init__(self, answers: bool = True) -> None:
+        self.polls: list[tuple[str, float, float]] = []  # address, when, within which time
+        self.watched: list[int] = []  # intervals asked for
+        self.let = asyncio.Event()
+        self.status = FakeLifecycle.said()
+        if answers:
+            self.let.set()
+
+    def stub(self, address: str) -> "Line":
+        return Line(self, address)
+
+    async def drop(self, address: str) -> None:
+        pass
+
+
+class Line:
+    def __init__(self, station: Station, address: str) -> None:
+        self._at, self._address = station, address
+
+    async def GetStatus(self, request: object, timeout: float) -> pb.InstanceStatus:  # noqa: N802
+        now = asyncio.get_running_loop().time()
+        self._at.polls.append((self._address, now, timeout))
+        await self._at.let.wait()
+        return self._at.status
+
+    async def WatchStatus(  # noqa: N802
+        self, request: pb.WatchStatusRequest
+    ) -> AsyncIterator[pb.InstanceStatus]:
+        self._at.watched.append(request.interval_ms)
+        await asyncio.Event().wait()
+        yield self._at.status
+
+
+def polled(station: Station, count: int, seconds: float, rules: Poll | None = None) -> None:
+    """Follow so many instances for so long."""
+
+    async def follow() -> None:
+        poller = Poller(
+            station,  # type: ignore[arg-type]  # as much of Channels as polls need
+            lambda event: None,
+            lambda: rules or Poll(),
+            lambda name: (0, 0),
+            lambda name: "",
+            random.Random(7),
+        )
+        for k in range(count):
+            poller.follow(f"i{k}", f"127.0.0.1:{k}")
+        await asyncio.sleep(seconds)
+        await poller.close()
+
+    simulate(follow())
+
+
+def test_each_instance_is_polled_once_an_interval_and_all_of_them_are_spread_over_it() -> None:
+    station = Station()
+    polled(station, 1000, 20.5)
+    begins: dict[str, list[float]] = {}
+    for address, when, _ in station.polls:
+        begins.setdefault(address, []).append(when)
+    for times in begins.values():
+        gaps = [two - one for one, two in pairwise(times)]
+        assert all(0.9 <= gap <= 1.1 for gap in gaps[1:])
+        assert len(set(gaps[1:])) > 10
+    assert len(begins) == 1000
+    tenths = Counter(int(when * 10) for _, when, _ in station.polls if when >= 2.0)
+    assert max(tenths.values()) < 150  # of a thousand a second: no wave
+
+
+def test_at_most_so_many_polls_are_under_way_and_the_others_wait_for_their_turn() -> None:
+    station = Station(answers=False)
+    polled(station, CALLS_MAX + 50, 0.5)
+    assert len(station.polls) == CALLS_MAX
+
+
+def test_every_poll_has_a_deadline_and_one_that_loads_has_more_time() -> None:
+    station = Station()
+    polled(station, 1, 3.0, Poll(timeout_s=0.5))
+    assert [within for *_, within in station.polls][:2] == [LOADING_TIMEOUT_S, 0.5]
+    loading = Station()
+    loading.status.state = pb.INITIALIZING
+    polled(loading, 1, 3.0, Poll(timeout_s=0.5))
+    assert {within for *_, within in loading.polls} == {LOADING_TIMEOUT_S}
+
+
+def test_a_watch_is_for_changes_and_repeats_itself_seldom() -> None:
+    station = Station()
+    polled(station, 1, 1.0)
+    assert station.watched == [10_000]
