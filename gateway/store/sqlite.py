@@ -9,8 +9,9 @@ is refused with a sentence and left as it is (source: SQLite documentation, `PRA
 import asyncio
 import sqlite3
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -19,6 +20,7 @@ import orjson
 from gateway.store.base import Change, Documents, Put, StoreFailed, StoreUnusable
 
 T = TypeVar("T")
+Row = tuple[str, str, bytes | None]  # kind, key, document; None: it is removed
 
 APPLICATION_ID: Final = 0x534C4743  # "SLGC"
 SCHEMA_VERSION: Final = 1
@@ -43,6 +45,7 @@ class SqliteStore:
     def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor) -> None:
         self._connection = connection
         self._thread = thread
+        self._waiting: deque[tuple[list[Row], Future[None]]] = deque()
 
     @classmethod
     async def open(cls, path: Path) -> Self:
@@ -62,8 +65,12 @@ class SqliteStore:
         return await self._run(self._read)
 
     async def write(self, changes: Sequence[Change]) -> None:
+        """Writes that come while the file is being flushed are flushed together, in their order."""
+        done: Future[None] = Future()
+        self._waiting.append((_rows(changes), done))
+        self._thread.submit(self._write_waiting)
         try:
-            await self._run(lambda: self._write(changes))
+            await asyncio.wrap_future(done)
         except sqlite3.Error as exc:
             raise StoreFailed(f"the store could not be written: {exc}") from exc
 
@@ -80,19 +87,55 @@ class SqliteStore:
             documents.setdefault(kind, {})[key] = orjson.loads(body)
         return documents
 
-    def _write(self, changes: Sequence[Change]) -> None:
-        now = time.time()
-        with self._connection:  # commits, or rolls back on an error
-            self._connection.execute("BEGIN IMMEDIATE")
-            for change in changes:
-                if isinstance(change, Put):
-                    row = (change.kind, change.key, orjson.dumps(change.document), now)
-                    self._connection.execute("REPLACE INTO documents VALUES (?, ?, ?, ?)", row)
+    def _write_waiting(self) -> None:
+        taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        wanted = [(rows, done) for rows, done in taken if done.set_running_or_notify_cancel()]
+        if not wanted:
+            return  # they went with those before them
+        kept: list[Future[None]] = []
+        try:
+            with self._connection:  # commits, or rolls back on an error
+                self._connection.execute("BEGIN IMMEDIATE")
+                for rows, done in wanted:
+                    try:
+                        self._write(rows)
+                    except sqlite3.Error as exc:
+                        if not self._connection.in_transaction:  # a full disk ends all of it
+                            raise
+                        done.set_exception(exc)
+                    else:
+                        kept.append(done)
+        except sqlite3.Error as exc:
+            for _, done in wanted:
+                if not done.done():
+                    done.set_exception(exc)
+            return
+        for done in kept:
+            done.set_result(None)
+
+    def _write(self, rows: Sequence[Row]) -> None:
+        """All of one write, or none of it. Raises: sqlite3.Error."""
+        run, now = self._connection.execute, time.time()
+        run("SAVEPOINT one")
+        try:
+            for kind, key, body in rows:
+                if body is None:
+                    run("DELETE FROM documents WHERE kind = ? AND key = ?", (kind, key))
                 else:
-                    place = (change.kind, change.key)
-                    self._connection.execute(
-                        "DELETE FROM documents WHERE kind = ? AND key = ?", place
-                    )
+                    run("REPLACE INTO documents VALUES (?, ?, ?, ?)", (kind, key, body, now))
+        except sqlite3.Error:
+            if self._connection.in_transaction:
+                run("ROLLBACK TO one")
+                run("RELEASE one")
+            raise
+        run("RELEASE one")
+
+
+def _rows(changes: Sequence[Change]) -> list[Row]:
+    return [
+        (one.kind, one.key, orjson.dumps(one.document) if isinstance(one, Put) else None)
+        for one in changes
+    ]
 
 
 def _open(path: Path) -> sqlite3.Connection:

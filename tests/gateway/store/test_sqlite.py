@@ -53,6 +53,48 @@ async def test_a_write_that_fails_half_way_changes_nothing(tmp_path: Path) -> No
     other.close()
 
 
+async def test_writes_that_wait_are_flushed_together_and_each_is_whole_or_not_at_all(
+    tmp_path: Path,
+) -> None:
+    store = await SqliteStore.open(tmp_path / "s.db")
+    said = list[str]()
+    store._connection.set_trace_callback(said.append)
+    other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+    other.execute(
+        "CREATE TRIGGER refuse BEFORE INSERT ON documents WHEN NEW.key = 'bad' "
+        "BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    )
+    other.execute("BEGIN IMMEDIATE")  # holds up the first write, so that the others wait
+    changes = [[Put("drains", f"d{n}", {"n": n})] for n in range(200)]
+    changes.insert(100, [Put("drains", "half", {}), Put("drains", "bad", {})])
+    changes.append([Put("drains", "d0", {"n": 99})])
+    writes = [asyncio.ensure_future(store.write(one)) for one in changes]
+    await asyncio.sleep(0)  # every write has been handed over
+    other.execute("ROLLBACK")
+    done = await asyncio.gather(*writes, return_exceptions=True)
+    assert [n for n, one in enumerate(done) if isinstance(one, StoreFailed)] == [100]
+    kept = (await store.read())["drains"]
+    assert kept == {f"d{n}": {"n": n} for n in range(200)} | {"d0": {"n": 99}}
+    assert said.count("COMMIT") <= 2
+    await store.close()
+    other.close()
+
+
+async def test_a_disk_that_is_full_fails_every_write_that_waited(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "s.db")
+    await store.write([Put("drains", "a", {"n": 1})])
+    store._connection.execute("PRAGMA max_page_count = 1")
+    big = {"text": "x" * 100_000}
+    writes = (store.write([Put("drains", f"d{n}", big)]) for n in range(5))
+    done = await asyncio.gather(*writes, return_exceptions=True)
+    assert [type(one) for one in done] == [StoreFailed] * 5
+    assert await store.read() == {"drains": {"a": {"n": 1}}}
+    store._connection.execute("PRAGMA max_page_count = 100000")
+    await store.write([Put("drains", "b", {"n": 2})])
+    assert (await store.read())["drains"].keys() == {"a", "b"}
+    await store.close()
+
+
 async def test_a_killed_writer_loses_nothing_it_was_told_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     writer = await asyncio.create_subprocess_exec(
