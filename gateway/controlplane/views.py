@@ -144,18 +144,17 @@ def drain(fleet: FleetSnapshot, one: Drain, segment: Segment, now: float) -> Dra
         deadline=fleet.wall + one.deadline,
         remaining_s=max(0.0, one.deadline - now) if running else 0.0,
         ended=fleet.wall + one.ended if one.ended is not None else None,
-        lost=tuple(_lost(fleet, lost) for lost in one.lost),
+        lost=tuple(_lost(lost) for lost in one.lost),
     )
 
 
-def _lost(fleet: FleetSnapshot, lost: Lost) -> LostView:
-    holder = fleet.book.holders.get(lost.request.slot)
+def _lost(lost: Lost) -> LostView:
     return LostView(
         request_id=f"{lost.request.request_id:016x}",
         client_request_id=lost.request.client_request_id,
-        model=holder.model if holder else "",
-        version=holder.version if holder else "",
-        instance=holder.instance if holder else "",
+        model=lost.model,
+        version=lost.version,
+        instance=lost.instance,
         stage=lost.request.stage,
         age_s=lost.request.age_s,
         bytes=lost.request.bytes,

@@ -27,10 +27,9 @@ from gateway.control import (
 )
 from gateway.fleet import drains
 from gateway.fleet.commands import Tell
-from gateway.fleet.drain import ENDED, Drain, Phase
+from gateway.fleet.drain import REMOVED, RETIRED, Phase
 from gateway.fleet.durable import OF_INSTANCE, drain_change, instance_document, overrides_change
 from gateway.fleet.registry import INSTANCES_MAX, STATIC, Origin, Seen
-from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot, Stage, overrides_with
 from gateway.fleet.turn import Turn
 from gateway.fleet.weights import NO_OVERRIDES, Override, Overrides, override
@@ -38,6 +37,7 @@ from gateway.messages import Cut
 from gateway.records import Intent
 from gateway.store.base import Change, Put, Remove
 
+ASKED: Final = "asked by an operator"
 WEIGHT_MAX: Final = 1_000_000.0  # as in config.toml
 
 
@@ -67,15 +67,15 @@ def plan(fleet: FleetSnapshot, ask: Ask, now: float) -> Plan:
         case DrainInstance(name, grace_s, stop, force):
             grace = fleet.settings.drain.grace_s if grace_s is None else grace_s
             _check_number("grace_s", grace, 86_400.0 * 7)
-            return _plan_drain(fleet, name, grace, stop, False, force, now)
-        case StopInstance(name, force, grace_s):
+            return _plan_drain(fleet, name, drains.Order(grace, stop, False, ASKED), force, now)
+        case StopInstance(name, force):
             grace = stop_grace(fleet, ask)
             _check_number("grace_s", grace, 86_400.0 * 7)
-            return _plan_drain(fleet, name, grace, True, force, force, now)
+            return _plan_drain(fleet, name, drains.Order(grace, True, force, ASKED), force, now)
         case StartInstance(name):
-            return _plan_start(fleet, name)
+            return _plan_start(fleet, name, now)
         case UndrainInstance(name):
-            return _plan_undrain(fleet, name)
+            return _plan_undrain(fleet, name, now)
         case AddInstance():
             return _plan_add(fleet, ask)
         case RemoveInstance(name):
@@ -105,11 +105,12 @@ def carry_out(turn: Turn, ask: Ask) -> None:
             turn.record("weights", name, f"weight of {name}: {weight:g}", weight=weight)
         case DrainInstance(name, grace_s, stop, _):
             grace = fleet.settings.drain.grace_s if grace_s is None else grace_s
-            drains.begin(turn, fleet.instances[name], grace, stop, False, "asked by an operator")
+            order = drains.Order(grace, stop, False, ASKED)
+            drains.begin(turn, fleet.instances[name], order)
         case StopInstance(name, force):
             grace = stop_grace(fleet, ask)
             seen = fleet.instances[name]
-            drains.begin(turn, seen, grace, True, force, "stop asked by an operator")
+            drains.begin(turn, seen, drains.Order(grace, True, force, ASKED))
         case UndrainInstance(name):
             drains.undo(turn, name)
         case StartInstance(name):
@@ -220,34 +221,30 @@ def _instance(fleet: FleetSnapshot, name: str) -> Seen:
 
 
 def _plan_drain(
-    fleet: FleetSnapshot,
-    name: str,
-    grace_s: float,
-    stop: bool,
-    reclaim: bool,
-    force: bool,
-    now: float,
+    fleet: FleetSnapshot, name: str, order: drains.Order, force: bool, now: float
 ) -> Plan:
     seen = _instance(fleet, name)
     running = fleet.drains.get(name)
     if running is not None and running.phase is not Phase.UNDRAINED:
-        more = (stop and not running.stop) or (reclaim and not running.reclaim)
-        if not more:
+        more = (order.stop and not running.stop) or (order.reclaim and not running.reclaim)
+        removal = running.reason in {RETIRED, REMOVED} and not running.stop
+        if not more and not removal:
             return Plan(NOTHING, (f"{name} is drained already: {running.phase.value}",))
     if _routable(fleet, seen.model) == {name} and not force:
-        how = "drain it with --stop --force" if stop else "--force"
+        how = "drain it with --stop --force" if order.stop else "--force"
         text = f"{name} is the last routable instance of {seen.model}: {how} if that is meant"
         raise Denied("last_routable", text)
-    begun = running is not None and running.phase not in ENDED
-    deadline = running.deadline if running and begun and not reclaim else now + grace_s
-    draft = Drain(name, seen.slot, 0, now, deadline, stop, reclaim, "asked by an operator")
-    then = "and stopped" if stop else "and held out"
-    sentence = f"{name} is drained for at most {deadline - now:g} s {then}"
+    draft = drains.drafted(fleet, name, order, now)
+    then = "and stopped" if draft.stop else "and held out"
+    sentence = f"{name} is drained for at most {max(0.0, draft.deadline - now):g} s {then}"
     return Plan((drain_change(draft, fleet.wall, now),), (sentence,))
 
 
-def _plan_undrain(fleet: FleetSnapshot, name: str) -> Plan:
-    seen, drain = _instance(fleet, name), fleet.drains.get(name)
+def _plan_undrain(fleet: FleetSnapshot, name: str, now: float) -> Plan:
+    drain = fleet.drains.get(name)
+    if drain is not None and name not in fleet.instances:  # held out, and not here just now
+        return Plan((Remove("drains", name),), (f"{name} is not held out any more",))
+    seen = _instance(fleet, name)
     launched = fleet.launches.get(name)
     waits = launched is not None and (launched.stage is Stage.FAILED or launched.retries)
     if seen.retired:
@@ -256,17 +253,20 @@ def _plan_undrain(fleet: FleetSnapshot, name: str) -> Plan:
         raise Denied("conflict", f"{name} is stopping: too late to give it back")
     if seen.intent is Intent.ACTIVE and not waits:
         return Plan(NOTHING, (f"{name} is not drained",))
-    return Plan((Remove("drains", name),), (f"{name} is given back",))
+    sentences = (f"{name} is given back",)
+    if drain is None:  # its launcher had given it up
+        return Plan(NOTHING, sentences, unstored=True)
+    return Plan((drain_change(drains.undrained(drain, now), fleet.wall, now),), sentences)
 
 
-def _plan_start(fleet: FleetSnapshot, name: str) -> Plan:
+def _plan_start(fleet: FleetSnapshot, name: str, now: float) -> Plan:
     """It lifts a drain with stop, as an undrain does; one that is held out stays held out."""
     seen, drain = _instance(fleet, name), fleet.drains.get(name)
     launched = fleet.launches.get(name)
     if launched is None:
         raise Denied("conflict", f"{name} is started by somebody else: this gateway cannot")
     if seen.intent is Intent.STOP or seen.retired:
-        return _plan_undrain(fleet, name)
+        return _plan_undrain(fleet, name, now)
     if launched.pid:
         return Plan(NOTHING, (f"{name} runs already",))
     if launched.stage is Stage.QUEUED:
@@ -329,14 +329,14 @@ def _plan_remove(fleet: FleetSnapshot, name: str, now: float) -> Plan:
         raise Denied("from_file", f"{name} comes from {table} in config.toml: take it out there")
     if seen.retired:
         return Plan(NOTHING, (f"{name} is being removed already",))
-    grace_s = fleet.settings.drain.grace_s
+    order = drains.Order(fleet.settings.drain.grace_s, False, False, drains.farewell(seen))
     if _routable(fleet, seen.model) == {name}:
         text = f"{name} is the last routable instance of {seen.model}: drain it with force first"
         raise Denied("last_routable", f"{text} if that is meant")
     retired = replace(seen, retired=True)
-    draft = Drain(name, NO_SLOT, 0, now, now + grace_s, reason=drains.farewell(seen))
+    draft = drains.drafted(fleet, name, order, now)
     changes = (
         Put("instances", name, instance_document(retired)),
         drain_change(draft, fleet.wall, now),
     )
-    return Plan(changes, (f"{name} is drained for at most {grace_s:g} s and forgotten",))
+    return Plan(changes, (f"{name} is drained for at most {order.grace_s:g} s and forgotten",))

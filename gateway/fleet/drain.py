@@ -15,7 +15,10 @@ from typing import Final
 from gateway.fleet.commands import CallDrain, CallStop, Command, PollNow, Supervise, Tell
 from gateway.fleet.slots import NO_SLOT
 from gateway.messages import Cut, Kill, LostRequest, TellEmpty, TellSent
+from gateway.records import Intent
 
+RETIRED: Final = "taken out of config.toml"
+REMOVED: Final = "removed by an operator"
 SIGTERM: Final = 15  # as in the module signal, which floor 1 does not import
 SIGKILL: Final = 9
 
@@ -56,10 +59,16 @@ class IllegalMove(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A request that the drain, or a worker's death during it, has ended."""
+    """A request that the drain, or a worker's death during it, has ended.
+
+    It keeps the names: the slot that the request speaks of may be somebody else's later.
+    """
 
     request: LostRequest
     cause: str
+    instance: str
+    model: str
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,22 @@ class Drain:
     killed: bool = False
     ended: float | None = None
     lost: tuple[Lost, ...] = ()
+
+    @property
+    def intent(self) -> Intent:
+        """What it wants of its instance."""
+        if self.phase is Phase.UNDRAINED:
+            return Intent.ACTIVE
+        return Intent.STOP if self.stop else Intent.DRAIN
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it stands though its instance is gone: an operator holds the id out.
+
+        What took the instance out of the fleet ends with it, as a drain with stop does.
+        """
+        by_removal = self.reason in {RETIRED, REMOVED}
+        return self.intent is Intent.DRAIN and not by_removal
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +294,5 @@ def said_empty(drain: Drain, pid: int) -> Step:
     return after, ()
 
 
-def said_cut(drain: Drain, pid: int, lost: tuple[LostRequest, ...]) -> Drain:
-    named = tuple(Lost(one, "drain deadline") for one in lost)
-    return replace(drain, cut=drain.cut | {pid}, lost=drain.lost + named)
+def said_cut(drain: Drain, pid: int, lost: tuple[Lost, ...]) -> Drain:
+    return replace(drain, cut=drain.cut | {pid}, lost=drain.lost + lost)

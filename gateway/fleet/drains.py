@@ -5,15 +5,16 @@ Floor 1, pure.   Flow: ask -> store -> [drains] -> drain -> commands
 instance: held out, stopped, or forgotten.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from gateway.fleet.commands import CallDrain, CallResume, CountDrain
+from gateway.fleet.commands import CallDrain, CallResume, CallStop, CountDrain, Record
 from gateway.fleet.drain import (
     ENDED,
+    REMOVED,
+    RETIRED,
     Drain,
     Facts,
-    Lost,
     Phase,
     advance,
     due_at,
@@ -25,16 +26,16 @@ from gateway.fleet.drain import (
 from gateway.fleet.durable import drain_change
 from gateway.fleet.events import LeasesCut, SlotEmptied, SlotSent
 from gateway.fleet.registry import Origin, Seen
+from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot, Stage
 from gateway.fleet.table import names
 from gateway.fleet.turn import Turn
-from gateway.fleet.workers import record_lost
+from gateway.fleet.workers import lost_of, record_lost
 from gateway.records import Health, Intent
 from gateway.store.base import Remove
+from sluicegate.v1.states import Phase as InstancePhase
 from sluicegate.v1.states import State
 
-RETIRED: Final = "taken out of config.toml"
-REMOVED: Final = "removed by an operator"
 REVIVED: Final = frozenset({Stage.STOPPED, Stage.FAILED, Stage.BACKING_OFF, Stage.CRASH_LOOP})
 HELD_OUT_S: Final = 86_400.0  # told to an instance that came back while it is held out
 
@@ -65,28 +66,56 @@ def facts(fleet: FleetSnapshot, drain: Drain, now: float) -> Facts:
     )
 
 
-def begin(turn: Turn, seen: Seen, grace_s: float, stop: bool, reclaim: bool, reason: str) -> Drain:
-    """A drain whose intent the store has. A running one goes on, with its own deadline."""
-    running = turn.fleet.drains.get(seen.name)
-    if running is not None and running.phase not in ENDED:
-        if reclaim and not running.reclaim:
-            running = replace(running, deadline=turn.now)
-        drain = replace(running, stop=running.stop or stop, reclaim=running.reclaim or reclaim)
-    else:
-        drain = Drain(
-            name=seen.name,
-            slot=seen.slot,
-            token=token(turn),
-            began=turn.now,
-            deadline=turn.now + grace_s,
-            stop=stop,
-            reclaim=reclaim,
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How an instance is to be drained."""
+
+    grace_s: float
+    stop: bool
+    reclaim: bool
+    reason: str
+
+
+def drafted(fleet: FleetSnapshot, name: str, order: Order, now: float) -> Drain:
+    """The drain that the order leads to. A running one goes on, with its own deadline.
+
+    A file never takes the place of an operator's reason: his drain would end with the removal.
+    """
+    last = fleet.drains.get(name)
+    kept = last is not None and last.lasts and order.reason == RETIRED
+    reason = last.reason if last is not None and kept else order.reason
+    if last is not None and last.phase not in ENDED:
+        deadline = now if order.reclaim and not last.reclaim else last.deadline
+        return replace(
+            last,
+            stop=last.stop or order.stop,
+            reclaim=last.reclaim or order.reclaim,
+            deadline=deadline,
             reason=reason,
-            generation=turn.fleet.generation + 1,
         )
-        text = f"drain of {seen.name} began: {grace_s:g} s at most"
-        turn.record("drain", seen.name, text, grace_s=grace_s, stop=stop, reason=reason)
-    turn.put(replace(seen, intent=Intent.STOP if drain.stop else Intent.DRAIN))
+    seen = fleet.instances.get(name)
+    return Drain(
+        name=name,
+        slot=seen.slot if seen else NO_SLOT,
+        token=0,  # given when it begins to speak to workers
+        began=now,
+        deadline=now + order.grace_s,
+        stop=order.stop,
+        reclaim=order.reclaim,
+        reason=reason,
+    )
+
+
+def begin(turn: Turn, seen: Seen, order: Order) -> Drain:
+    """A drain whose intent the store has."""
+    last = turn.fleet.drains.get(seen.name)
+    drain = drafted(turn.fleet, seen.name, order, turn.now)
+    if last is None or last.phase in ENDED:
+        drain = replace(drain, token=token(turn), generation=turn.fleet.generation + 1)
+        text = f"drain of {seen.name} began: {order.grace_s:g} s at most"
+        given = {"grace_s": order.grace_s, "stop": order.stop, "reason": drain.reason}
+        turn.order(Record("drain", seen.name, text, given))
+    turn.put(replace(seen, intent=drain.intent))
     if not names(turn.fleet.table, seen.slot):  # the one in force is without it already
         drain = replace(drain, generation=min(drain.generation, turn.fleet.generation))
     turn.put_drain(drain)
@@ -106,14 +135,24 @@ def token(turn: Turn) -> int:
     return turn.fleet.tokens
 
 
+def undrained(drain: Drain, now: float) -> Drain:
+    """Kept like any other: the instance has to be told, by whatever control is there then."""
+    if drain.phase is Phase.UNDRAINED:
+        return drain
+    return replace(move(drain, Phase.UNDRAINED, now), stop=False, reclaim=False)
+
+
 def undo(turn: Turn, name: str) -> None:
     """Give the instance back; one that has stopped is started anew."""
-    seen, drain = turn.fleet.instances[name], turn.fleet.drains.get(name)
+    seen, drain = turn.fleet.instances.get(name), turn.fleet.drains.get(name)
+    if seen is None:  # nobody has the id now: whoever comes under it is not held out
+        turn.change(drains={key: one for key, one in turn.fleet.drains.items() if key != name})
+        turn.record("drain", name, f"{name} is undrained")
+        return
     if drain is not None and drain.phase is not Phase.UNDRAINED:
         if drain.phase is Phase.STOPPING:
             return  # too late; the ask was refused before it came here
-        undrained = replace(move(drain, Phase.UNDRAINED, turn.now), stop=False)
-        turn.put_drain(undrained)
+        turn.put_drain(undrained(drain, turn.now))
         if drain.phase not in ENDED:
             turn.order(CountDrain("undrained", turn.now - drain.began))
         if seen.grpc:
@@ -167,8 +206,7 @@ def _ended(turn: Turn, drain: Drain) -> None:
     if seen is not None and seen.retired:
         turn.forget(drain.name, farewell(seen))
         return
-    kept = replace(drain, was_cut=drain.phase is Phase.CUT)  # by it the next control tells the two
-    turn.keep(drain_change(kept, turn.fleet.wall, turn.now))
+    turn.keep(drain_change(drain, turn.fleet.wall, turn.now))
 
 
 def observed(turn: Turn, seen: Seen) -> None:
@@ -179,11 +217,23 @@ def observed(turn: Turn, seen: Seen) -> None:
     drain = turn.fleet.drains.get(seen.name)
     if drain is None or not seen.grpc:
         return
-    told = {Phase.WAITING, Phase.DONE, Phase.CUT}
-    if drain.phase in told and not drain.stop and seen.state is State.READY:
+    ready = seen.state is State.READY
+    if drain.phase is Phase.WAITING and ready and not drain.reclaim:
+        grace_s = max(0.0, drain.deadline - turn.now)
+        turn.order(CallDrain(seen.name, seen.grpc, grace_s, drain.reason))
+    elif drain.phase in {Phase.DONE, Phase.CUT} and ready and not drain.stop:
         turn.order(CallDrain(seen.name, seen.grpc, HELD_OUT_S, drain.reason or "held out"))
+    elif drain.phase is Phase.STOPPING and not drain.reclaim and _unmoved(seen):
+        grace_s = turn.fleet.settings.drain.kill_after_s
+        turn.order(CallStop(seen.name, seen.grpc, grace_s, drain.was_cut))
     elif drain.phase is Phase.UNDRAINED and seen.state is State.DRAINING and _alive(turn, seen):
         turn.order(CallResume(seen.name, seen.grpc))
+
+
+def _unmoved(seen: Seen) -> bool:
+    """Whether it does nothing about its end: it has not heard of it."""
+    releasing = seen.status is not None and seen.status.phase is InstancePhase.RELEASING
+    return seen.state in {State.READY, State.DRAINING} and not releasing
 
 
 def _alive(turn: Turn, seen: Seen) -> bool:
@@ -210,14 +260,17 @@ def emptied(turn: Turn, event: SlotEmptied) -> None:
 def were_cut(turn: Turn, event: LeasesCut) -> None:
     asked = _asked(turn, event.row, event.token)
     for drain, pid in asked:
-        after = said_cut(drain, pid, event.lost)
+        lost = tuple(lost_of(turn.fleet, one, "drain deadline") for one in event.lost)
+        after = said_cut(drain, pid, lost)
         turn.put_drain(after)
-        for lost in after.lost[len(drain.lost) :]:
-            record_lost(turn, lost)
+        for one_lost in lost:
+            record_lost(turn, one_lost)
+        if lost:
+            turn.keep(drain_change(after, turn.fleet.wall, turn.now))
     if not asked:  # one lease by request of an operator, or what was left at the end
         cause = "operator" if turn.fleet.closing is None else "shutdown"
         for one in event.lost:
-            record_lost(turn, Lost(one, cause))
+            record_lost(turn, lost_of(turn.fleet, one, cause))
 
 
 def _asked(turn: Turn, row: int, token: int) -> list[tuple[Drain, int]]:
@@ -245,7 +298,8 @@ def retire(turn: Turn, seen: Seen) -> None:
     turn.put(retired)
     turn.keep_instance(retired)
     stop = seen.origin is Origin.LAUNCHED
-    drain = begin(turn, retired, turn.fleet.settings.drain.grace_s, stop, False, farewell(seen))
+    order = Order(turn.fleet.settings.drain.grace_s, stop, False, farewell(seen))
+    drain = begin(turn, retired, order)
     turn.keep(drain_change(drain, turn.fleet.wall, turn.now))
 
 
@@ -256,4 +310,4 @@ def restore(turn: Turn, seen: Seen) -> None:
     drain = turn.fleet.drains.get(seen.name)
     if drain is not None and drain.reason == RETIRED and drain.phase is not Phase.STOPPING:
         undo(turn, seen.name)
-        turn.keep(Remove("drains", seen.name))
+        turn.keep(drain_change(turn.fleet.drains[seen.name], turn.fleet.wall, turn.now))

@@ -12,6 +12,7 @@ from typing import Final
 from gateway.config import Settings
 from gateway.fleet import drains
 from gateway.fleet.commands import Count, Launch, ReadNeeds, Supervise, Unfollow
+from gateway.fleet.drain import RETIRED
 from gateway.fleet.events import ChildrenSeen, LaunchOrdered, NeedsRead
 from gateway.fleet.placement import BYTES_PER_GB, Room, Tenant, choose
 from gateway.fleet.registry import Origin, Seen
@@ -81,10 +82,7 @@ def _know(turn: Turn, name: str) -> None:
     launched = turn.fleet.launches[name]
     seen = turn.fleet.instances.get(name)
     if seen is None or seen.origin is not Origin.LAUNCHED:
-        drain = turn.fleet.drains.get(name)
-        held_out = Intent.STOP if drain and drain.stop else Intent.DRAIN
-        fresh = Seen(name, launched.model, launched.version, Origin.LAUNCHED, since=turn.now)
-        turn.put(replace(fresh, intent=held_out if drain else Intent.ACTIVE))
+        turn.put(Seen(name, launched.model, launched.version, Origin.LAUNCHED, since=turn.now))
     elif not launched.pid:
         _dead(turn, seen, "its process is gone")
 
@@ -122,7 +120,7 @@ def adopt(turn: Turn, settings: Settings) -> None:
         if turn.fleet.launches[name].pid:
             drains.retire(turn, seen)
         else:
-            turn.forget(name, drains.RETIRED)
+            turn.forget(name, RETIRED)
     turn.order(ReadNeeds(pairs(settings)))
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from gateway.fleet.commands import Command, Follow, ReadNeeds, Record, Unfollow, Write
 from gateway.fleet.drain import Drain
-from gateway.fleet.durable import OF_INSTANCE, instance_document
+from gateway.fleet.durable import OF_INSTANCE, drain_change, instance_document
 from gateway.fleet.events import FactKept
-from gateway.fleet.registry import STATIC, Seen
+from gateway.fleet.registry import STATIC, Origin, Seen
 from gateway.fleet.slots import leave
 from gateway.fleet.snapshot import FleetSnapshot, Launched, Worker
 from gateway.fleet.table import target
-from gateway.records import Health
+from gateway.records import Health, Intent
 from gateway.store.base import Change, Put, Remove
 
 
@@ -54,6 +54,8 @@ class Turn:
         """The instance's record from now on; says so to the poller when its address moved."""
         old = self.fleet.instances.get(seen.name)
         before = target(self.fleet, old) if old else None
+        if old is None:
+            seen = replace(seen, intent=self._wanted(seen))
         self.change(instances={**self.fleet.instances, seen.name: seen})
         after = target(self.fleet, seen)
         if before is None:
@@ -67,6 +69,16 @@ class Turn:
         known = seen.opinion.health is not Health.UNKNOWN  # it has answered, or failed to
         if known and seen.name in self.fleet.awaited:
             self.change(awaited=self.fleet.awaited - {seen.name})
+
+    def _wanted(self, seen: Seen) -> Intent:
+        """What operators want of an id that was not there: a drain outlives its instance.
+
+        One with stop does so only of what the launcher would start again.
+        """
+        drain = self.fleet.drains.get(seen.name)
+        if drain is None or (drain.stop and seen.origin is not Origin.LAUNCHED):
+            return seen.intent
+        return drain.intent
 
     def leave_slot(self, slot: int) -> None:
         """The slot's incarnation is over: the table that follows does not name it."""
@@ -84,15 +96,20 @@ class Turn:
         self.leave_slot(seen.slot)
         self.forget_weight(name)
         fleet = self.fleet
+        drain = fleet.drains.get(name)
+        if drain is not None and drain.lasts:  # bound to the id, whoever comes under it
+            self.keep(drain_change(drain, fleet.wall, self.now))
+        else:
+            self.change(drains={key: one for key, one in fleet.drains.items() if key != name})
+            self.keep(Remove("drains", name))
         self.change(
             instances={key: one for key, one in fleet.instances.items() if key != name},
-            drains={key: one for key, one in fleet.drains.items() if key != name},
             launches={key: one for key, one in fleet.launches.items() if key != name},
             awaited=fleet.awaited - {name},
         )
         self.routes_moved = True
         self.order(Unfollow(name))
-        self.keep(Remove("instances", name), Remove("drains", name))
+        self.keep(Remove("instances", name))
         self.record("instance", name, f"{name} forgotten: {why}", reason=why)
 
     def forget_weight(self, name: str) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from gateway.fleet.commands import Count, SettleRow, StartWorker, Supervise, Tell
 from gateway.fleet.drain import Lost, asked_again
+from gateway.fleet.durable import drain_change
 from gateway.fleet.events import (
     BeatsWentStale,
     ChildrenSeen,
@@ -23,7 +24,7 @@ from gateway.fleet.events import (
 from gateway.fleet.snapshot import FleetSnapshot, Worker
 from gateway.fleet.table import standings
 from gateway.fleet.turn import Turn
-from gateway.messages import Accept, Close, Kill, Leave, Note, Publish, Serving
+from gateway.messages import Accept, Close, Kill, Leave, LostRequest, Note, Publish, Serving
 
 SIGKILL: Final = 9
 START_MAX_S: Final = 30.0  # importing and mapping on a machine that compiles models meanwhile
@@ -155,21 +156,28 @@ def settled(turn: Turn, event: RowSettled) -> None:
     """Every request that died with the worker, by name; the row is free again."""
     turn.change(settling=turn.fleet.settling - {event.row})
     for lost in event.lost:
-        holder = turn.fleet.book.holders.get(lost.slot)
-        instance = holder.instance if holder else ""
-        drain = turn.fleet.drains.get(instance)
+        named = lost_of(turn.fleet, lost, "worker died")
+        drain = turn.fleet.drains.get(named.instance)
         if drain is not None and drain.slot == lost.slot and drain.ended is None:
-            turn.put_drain(replace(drain, lost=(*drain.lost, Lost(lost, "worker died"))))
-        record_lost(turn, Lost(lost, "worker died"))
+            drain = replace(drain, lost=(*drain.lost, named))
+            turn.put_drain(drain)
+            turn.keep(drain_change(drain, turn.fleet.wall, turn.now))
+        record_lost(turn, named)
     start_missing(turn)
+
+
+def lost_of(fleet: FleetSnapshot, request: LostRequest, cause: str) -> Lost:
+    """The request with the names that its slot stands for now."""
+    holder = fleet.book.holders.get(request.slot)
+    if holder is None:
+        return Lost(request, cause, "", "", "")
+    return Lost(request, cause, holder.instance, holder.model, holder.version)
 
 
 def record_lost(turn: Turn, lost: Lost) -> None:
     """One request that did not end by itself, for the event log and the tally."""
     one = lost.request
-    holder = turn.fleet.book.holders.get(one.slot)
-    where = (holder.instance, holder.model, holder.version) if holder else ("", "", "")
-    place = f"on {where[0]}" if holder else "before it had an instance"
+    place = f"on {lost.instance}" if lost.instance else "before it had an instance"
     text = f"request {one.request_id:016x} lost {place}: {lost.cause}"
     turn.order(Count("lost", lost.cause.replace(" ", "_")))
     turn.record(
@@ -178,9 +186,9 @@ def record_lost(turn: Turn, lost: Lost) -> None:
         text,
         warn=True,
         client_request_id=one.client_request_id,
-        instance=where[0],
-        model=where[1],
-        version=where[2],
+        instance=lost.instance,
+        model=lost.model,
+        version=lost.version,
         stage=one.stage,
         age_s=round(one.age_s, 3),
         bytes=one.bytes,

@@ -38,8 +38,9 @@ from gateway.controlplane.poll import Poller
 from gateway.controlplane.reload import SettingsFile
 from gateway.controlplane.tickets import Tickets
 from gateway.fleet.decide import decide
-from gateway.fleet.durable import GENERATIONS, counter_change, restore
+from gateway.fleet.durable import GENERATIONS, counter_change
 from gateway.fleet.events import EffectFailed, Event
+from gateway.fleet.restore import Life, restore
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.launch.local import LocalLauncher
 from gateway.mains.life import EXIT_ORPHANED, end_with
@@ -138,7 +139,7 @@ class ControlProcess:
         )
         now = asyncio.get_running_loop().time()
         wall = time.time() - now
-        fleet = restore(self._settings, documents, layout, number, served, now, wall)
+        fleet = restore(self._settings, documents, Life(layout, number, served, now, wall))
         fleet = replace(fleet, unread=(*fleet.unread, *unread))
         await store.write((counter_change("generation", fleet.ceiling + GENERATIONS),))
         folds.clear_free(frozenset(fleet.book.holders))

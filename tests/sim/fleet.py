@@ -23,8 +23,8 @@ from gateway.controlplane.tickets import Tickets
 from gateway.fleet import commands as c
 from gateway.fleet import events as e
 from gateway.fleet.decide import decide
-from gateway.fleet.durable import restore
 from gateway.fleet.registry import hashed
+from gateway.fleet.restore import Life, restore
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.messages import (
     Exit,
@@ -90,7 +90,7 @@ class World:
         """A control process begins, from the store and from what the supervisor runs."""
         layout = Layout(rows=6, slots=64, sections=8, leases=64)
         served = max([w.table.generation for w in self.workers.values() if w.table], default=0)
-        fleet = restore(self.settings, self.store.documents, layout, 1, served, now(), 0.0)
+        fleet = restore(self.settings, self.store.documents, Life(layout, 1, served, now(), 0.0))
         effects = self._effects()
         self.loop = ControlLoop[FleetSnapshot, e.Event](fleet, decide, effects, self._broken)
         self._running = asyncio.get_running_loop().create_task(self.loop.run())

@@ -1,6 +1,7 @@
 """Processes made of paper: an instance, a worker, and a store, driven by the world around them."""
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -146,14 +147,26 @@ class SimWorker:
 
 
 class SimStore:
+    """Writes take a hop and happen in the order in which they were asked for, as on one thread:
+    timers of one and the same moment keep none."""
+
     def __init__(self) -> None:
         self.documents: Documents = {}
         self.broken = False
+        self._asked: deque[Sequence[Any]] = deque()
 
     async def write(self, changes: Sequence[Any]) -> None:
-        await asyncio.sleep(HOP_S)
-        if self.broken:
-            raise StoreFailed("the disk is full")
+        self._asked.append(changes)
+        try:
+            await asyncio.sleep(HOP_S)
+            if self.broken:
+                raise StoreFailed("the disk is full")
+            while any(one is changes for one in self._asked):
+                self._apply(self._asked.popleft())
+        finally:  # it failed, or its control was killed
+            self._asked = deque(one for one in self._asked if one is not changes)
+
+    def _apply(self, changes: Sequence[Any]) -> None:
         for change in changes:
             kind = self.documents.setdefault(change.kind, {})
             if isinstance(change, Put):

@@ -313,6 +313,19 @@ def test_a_drain_goes_on_after_a_killed_control_with_the_time_it_had_left() -> N
     run(scenario)
 
 
+def test_an_instance_given_back_in_the_moment_control_dies_serves_again() -> None:
+    async def scenario(world: World) -> None:
+        await world.ask(drain(A))
+        await world.until(ended(A))
+        await world.ask(UndrainInstance(A))  # answered before the call to resume has arrived
+        await world.kill_control()
+        assert world.instances[A].state is State.DRAINING
+        world.start_control()
+        await world.until(lambda fleet: ready(fleet) == 2)
+
+    run(scenario)
+
+
 def test_a_held_out_instance_stays_out_over_its_own_restart_and_that_of_control() -> None:
     async def scenario(world: World) -> None:
         await world.ask(drain(A))

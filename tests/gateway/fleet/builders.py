@@ -7,7 +7,6 @@ from typing import TypeVar
 from gateway.config import parse
 from gateway.fleet.commands import Command, Confirm, ReadNeeds, Record, Tell, Write
 from gateway.fleet.decide import decide
-from gateway.fleet.durable import restore
 from gateway.fleet.events import (
     ChildrenSeen,
     Event,
@@ -17,6 +16,7 @@ from gateway.fleet.events import (
     WorkerAcked,
     WorkerLinked,
 )
+from gateway.fleet.restore import Life, restore
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.status import Status
 from gateway.messages import Publish
@@ -57,7 +57,7 @@ GRPC = {"a": "127.0.0.1:2001", "b": "127.0.0.1:2002", "c": "127.0.0.1:2003"}
 
 
 def fresh(text: str = STATICS, documents: Documents | None = None) -> FleetSnapshot:
-    return restore(parse(text), documents or {}, LAYOUT, 1, 0, 0.0, 0.0)
+    return restore(parse(text), documents or {}, Life(LAYOUT, 1, 0, 0.0, 0.0))
 
 
 def play(

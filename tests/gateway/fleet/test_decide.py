@@ -4,7 +4,7 @@ from gateway.config import parse
 from gateway.control import SetWeights
 from gateway.fleet.commands import FoldSlot, Record, Tell, WakeAt, Write
 from gateway.fleet.decide import decide
-from gateway.fleet.durable import GENERATIONS, restore
+from gateway.fleet.durable import GENERATIONS
 from gateway.fleet.events import (
     Asked,
     CallFailed,
@@ -22,6 +22,7 @@ from gateway.fleet.events import (
     WorkerLinked,
     WriteFailed,
 )
+from gateway.fleet.restore import Life, restore
 from gateway.fleet.slots import QUIET_S
 from gateway.fleet.snapshot import GROWTH_FREE, FleetSnapshot
 from gateway.messages import Publish
@@ -134,7 +135,7 @@ def crowd(count: int) -> FleetSnapshot:
     text = f'[[model]]\nname = "m"\nweights = {{ "1" = 100 }}\n{rows}'
     layout = Layout(rows=4, slots=2 * count, sections=4, leases=8)
     fleet, _ = play(
-        restore(parse(text), {}, layout, 1, 0, 0.0, 0.0),
+        restore(parse(text), {}, Life(layout, 1, 0, 0.0, 0.0)),
         ChildrenSeen({"worker0.0": 77}, 1, frozenset(), 0.0),
         WorkerLinked(0, 0, 77, 0, 0.0),
     )

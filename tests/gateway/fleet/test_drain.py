@@ -11,6 +11,7 @@ from gateway.fleet.drain import (
     Drain,
     Facts,
     IllegalMove,
+    Lost,
     Phase,
     advance,
     asked_again,
@@ -115,12 +116,12 @@ def test_at_the_deadline_every_worker_cuts_and_says_what() -> None:
     drain, commands = advance(waiting(), late)
     assert drain.phase is Phase.CUTTING
     assert commands == (Tell(0, Cut((3,), (), 9)), Tell(1, Cut((3,), (), 9)))
-    lost = LostRequest(1, "", 3, "streaming", 29.0, 7)
+    lost = Lost(LostRequest(1, "", 3, "streaming", 29.0, 7), "drain deadline", "a", "m", "1")
     drain = said_cut(drain, 71, (lost,))
     assert advance(drain, late)[0].phase is Phase.CUTTING
     drain, _ = advance(said_cut(drain, 72, ()), late)
     assert drain.phase is Phase.CUT
-    assert [(one.request, one.cause) for one in drain.lost] == [(lost, "drain deadline")]
+    assert drain.lost == (lost,)
 
 
 def test_before_the_table_is_served_the_deadline_waits() -> None:

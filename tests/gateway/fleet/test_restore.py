@@ -1,15 +1,27 @@
+from dataclasses import replace
+
 import pytest
 
 from gateway.config import parse
-from gateway.control import AddInstance, DrainInstance, SetInstanceWeight, SetWeights
-from gateway.fleet.commands import Command, Write
-from gateway.fleet.drain import Phase
-from gateway.fleet.durable import GENERATIONS, load_change
-from gateway.fleet.durable import restore as read_back
+from gateway.control import (
+    AddInstance,
+    DrainInstance,
+    SetInstanceWeight,
+    SetWeights,
+    UndrainInstance,
+)
+from gateway.fleet.commands import CallResume, Command, Write
+from gateway.fleet.drain import RETIRED, Drain, Lost, Phase
+from gateway.fleet.durable import GENERATIONS, drain_change, load_change
 from gateway.fleet.events import Asked, ChildrenSeen, PollFailed, WorkerLinked
+from gateway.fleet.restore import Life
+from gateway.fleet.restore import restore as read_back
+from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot
+from gateway.messages import LostRequest
 from gateway.records import Intent
 from gateway.store.base import Documents, Put
+from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import (
     GRPC,
     LAYOUT,
@@ -52,7 +64,7 @@ def lived(*asks: object) -> tuple[FleetSnapshot, Documents]:
 def again(
     documents: Documents, now: float = 20.0, wall: float = 0.0, segment: int = 1
 ) -> FleetSnapshot:
-    return read_back(parse(STATICS), documents, LAYOUT, segment, 3, now, wall)
+    return read_back(parse(STATICS), documents, Life(LAYOUT, segment, 3, now, wall))
 
 
 def started(documents: Documents, now: float = 20.0) -> FleetSnapshot:
@@ -89,12 +101,12 @@ def test_a_load_is_remembered_whatever_its_names_are_made_of() -> None:
 
 def test_a_model_is_as_old_as_the_first_control_that_knew_it() -> None:
     """Clients are told when a model was created; a restart or a new segment creates none."""
-    born = read_back(parse(STATICS), {}, LAYOUT, 1, 3, 10.0, 1_700_000_000.5)
+    born = read_back(parse(STATICS), {}, Life(LAYOUT, 1, 3, 10.0, 1_700_000_000.5))
     before, commands = play(born, ChildrenSeen({}, 1, frozenset(), 10.0))
     assert before.created_s == {"m": 1_700_000_010}
     documents = stored(commands)
     for segment in (1, 2):
-        later = read_back(parse(STATICS), documents, LAYOUT, segment, 3, 20.0, 1_800_000_000)
+        later = read_back(parse(STATICS), documents, Life(LAYOUT, segment, 3, 20.0, 1_800_000_000))
         after, _ = play(
             later,
             ChildrenSeen({"worker0.0": 77}, 1, frozenset(), 20.0),
@@ -200,6 +212,57 @@ def test_a_held_out_instance_is_held_out_after_a_restart_and_no_drain_runs_anew(
     fleet, _ = play(started(documents), observed("a", now=21.0), observed("b", now=21.0))
     assert fleet.drains["a"].phase is Phase.DONE
     assert targets(fleet) == ["b"]
+
+
+def test_what_a_drain_lost_is_listed_after_a_restart_too_and_its_times_stand() -> None:
+    lost = Lost(LostRequest(255, "mine", 0, "sending", 3.0, 7), "worker died", "a", "m", "1")
+    drain = Drain("a", 0, 4, 10.0, 40.0, phase=Phase.CUT, ended=12.0, was_cut=True, lost=(lost,))
+    change = drain_change(drain, 1000.0, 12.0)
+    for segment in (1, 2):
+        life = again({"drains": {"a": change.document}}, now=25.0, wall=1000.0, segment=segment)
+        after = life.drains["a"]
+        assert after == replace(drain, slot=after.slot, token=0)
+
+
+def test_a_drain_of_an_older_document_is_read() -> None:
+    """Lost requests, the end's time and an undrain were not kept once."""
+    _, documents = lived(DrainInstance("a", 30.0, False, False))
+    for key in ("lost", "ended_at", "undrained"):
+        del documents["drains"]["a"][key]
+    assert again(documents).drains["a"].phase is Phase.PUBLISHING
+    documents["drains"]["a"]["ended"] = True
+    assert again(documents, now=25.0).drains["a"].ended == 25.0
+
+
+def test_an_instance_given_back_by_a_control_that_died_is_told_so_by_the_next() -> None:
+    """The order to undrain was once forgotten with it: the instance drained for ever."""
+    _, documents = lived(DrainInstance("a", 30.0, False, False), UndrainInstance("a"))
+    fleet = started(documents)
+    assert fleet.instances["a"].intent is Intent.ACTIVE
+    fleet, commands = play(fleet, observed("a", State.DRAINING, now=21.0, sequence=5))
+    assert [call.name for call in only(CallResume, commands)] == ["a"]
+    later = started(documents, now=41.0)  # more than the grace after the undrain: somebody else's
+    _, commands = play(later, observed("a", State.DRAINING, now=41.5, sequence=5))
+    assert only(CallResume, commands) == []
+
+
+def test_an_id_held_out_without_an_instance_stays_held_out() -> None:
+    drain = Drain("x", NO_SLOT, 0, 10.0, 40.0, reason="asked", phase=Phase.DONE, ended=12.0)
+    with_stop = replace(drain, name="y", stop=True, ended=12.0)
+    retired = replace(drain, name="z", reason=RETIRED)
+    documents = {
+        "drains": {
+            one.name: drain_change(one, 0.0, 12.0).document for one in (drain, retired, with_stop)
+        }
+    }
+    fleet = again(documents)
+    assert set(fleet.drains) == {"x", "y"}
+    ask = AddInstance("x", "m", "1", "127.0.0.1:1003", "127.0.0.1:2003")
+    fleet, _ = play(started(documents), Asked(1, ask, False, None, 21.0))
+    assert fleet.instances["x"].intent is Intent.DRAIN
+    ask = replace(ask, id="y")
+    fleet, _ = play(fleet, Asked(1, ask, False, None, 22.0))
+    assert fleet.instances["y"].intent is Intent.ACTIVE  # a stop was of the incarnation
 
 
 def test_the_slot_of_an_incarnation_that_is_over_waits_to_be_folded() -> None:
