@@ -33,7 +33,7 @@ class Folds:
 
         A sentence for each that cannot be read: it is left out, and that version counts from 0.
         """
-        reading = Reading(documents)
+        reading = Reading({"retained": documents.get("retained", {})})
         found = reading.each("retained", lambda _, document: _base(document))
         for number, key, cells in found.values():
             if number == self._number:

@@ -146,7 +146,8 @@ class LiveControl:
             async with asyncio.timeout(ASK_S):
                 receipt: Receipt = await answer
         except TimeoutError:
-            raise Denied("store_failed", f"no answer from the store for {ASK_S:g} s") from None
+            text = f"no answer from the store for {ASK_S:g} s: it may still be carried out"
+            raise Denied("store_failed", text) from None
         if wait and not dry_run:
             await self._served(receipt.generation)
         return receipt

@@ -8,7 +8,7 @@ to believe that it is in force.
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gateway.store.base import Documents
+from gateway.store.base import UNREADABLE, Documents
 
 Document = dict[str, Any]
 T = TypeVar("T")
@@ -21,7 +21,10 @@ class Reading:
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
-        self.unread: list[str] = []
+        self.unread: list[str] = [
+            f"{place} in the store cannot be read: {document['reason']}; left out"
+            for place, document in documents.get(UNREADABLE, {}).items()
+        ]
 
     def each(self, kind: str, read: Callable[[str, Document], T]) -> dict[str, T]:
         """What `read` makes of each document of the kind, by key."""

@@ -46,6 +46,7 @@ from gateway.launch.local import LocalLauncher
 from gateway.mains.life import EXIT_ORPHANED, end_with
 from gateway.state.shared import GENERATION, IDENTITY, Segment
 from gateway.store.base import Store, StoreUnusable
+from gateway.store.hold import hold
 from gateway.store.sqlite import SqliteStore
 from gateway.telemetry.log import configure
 from gateway.telemetry.tally import Tally
@@ -121,6 +122,7 @@ class ControlProcess:
 
     async def _open_store(self) -> Store:
         path = Path(self._settings.store.url.removeprefix("sqlite:"))
+        self._held = hold(path, self._given.run_dir)
         return await SqliteStore.open(path)
 
     def _identity(self) -> int:

@@ -7,9 +7,12 @@ to whoever writes it; a store only promises that a write that returned survives 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 Documents = dict[str, dict[str, dict[str, Any]]]  # kind: key: document
+
+
+UNREADABLE: Final = "unreadable"  # kind of what is no document: kind and key as key, reason in it
 
 
 class StoreUnusable(Exception):

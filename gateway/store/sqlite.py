@@ -17,7 +17,7 @@ from typing import Final, Self, TypeVar
 
 import orjson
 
-from gateway.store.base import Change, Documents, Put, StoreFailed, StoreUnusable
+from gateway.store.base import UNREADABLE, Change, Documents, Put, StoreFailed, StoreUnusable
 
 T = TypeVar("T")
 Row = tuple[str, str, bytes | None]  # kind, key, document; None: it is removed
@@ -42,7 +42,11 @@ PRAGMA user_version = {SCHEMA_VERSION};
 class SqliteStore:
     """A Store in one file. `open` is the way to make one."""
 
-    def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, thread: ThreadPoolExecutor
+    ) -> None:
+        self._path = path
+        self._file = _identity(path)
         self._connection = connection
         self._thread = thread
         self._waiting: deque[tuple[list[Row], Future[None]]] = deque()
@@ -59,7 +63,7 @@ class SqliteStore:
         except BaseException:
             thread.shutdown(wait=False)
             raise
-        return cls(connection, thread)
+        return cls(path, connection, thread)
 
     async def read(self) -> Documents:
         return await self._run(self._read)
@@ -84,7 +88,11 @@ class SqliteStore:
     def _read(self) -> Documents:
         documents: Documents = {}
         for kind, key, body in self._connection.execute("SELECT kind, key, body FROM documents"):
-            documents.setdefault(kind, {})[key] = orjson.loads(body)
+            try:
+                document = orjson.loads(body)
+            except orjson.JSONDecodeError as exc:
+                kind, key, document = UNREADABLE, f"{kind} {key}", {"reason": str(exc)}
+            documents.setdefault(kind, {})[key] = document
         return documents
 
     def _write_waiting(self) -> None:
@@ -94,6 +102,7 @@ class SqliteStore:
             return  # they went with those before them
         kept: list[Future[None]] = []
         try:
+            self._check_place()
             with self._connection:  # commits, or rolls back on an error
                 self._connection.execute("BEGIN IMMEDIATE")
                 for rows, done in wanted:
@@ -112,6 +121,13 @@ class SqliteStore:
             return
         for done in kept:
             done.set_result(None)
+
+    def _check_place(self) -> None:
+        """Raises: sqlite3.Error when SQLite would go on writing where nobody will look."""
+        if _identity(self._path) != self._file:
+            raise sqlite3.OperationalError(
+                f"{self._path} was moved or removed: put it back, or restart the gateway"
+            )
 
     def _write(self, rows: Sequence[Row]) -> None:
         """All of one write, or none of it. Raises: sqlite3.Error."""
@@ -136,6 +152,15 @@ def _rows(changes: Sequence[Change]) -> list[Row]:
         (one.kind, one.key, orjson.dumps(one.document) if isinstance(one, Put) else None)
         for one in changes
     ]
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file it is; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _open(path: Path) -> sqlite3.Connection:

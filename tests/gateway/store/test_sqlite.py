@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store.base import Put, Remove, StoreFailed, StoreUnusable
+from gateway.store.base import UNREADABLE, Put, Remove, StoreFailed, StoreUnusable
 from gateway.store.sqlite import SqliteStore
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from gateway.store.base import Put
+from gateway.store.base import UNREADABLE, Put
 from gateway.store.sqlite import SqliteStore
 
 async def main():
@@ -164,3 +164,47 @@ async def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> 
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnusable, match="cannot be opened"):
         await SqliteStore.open(tmp_path / "file" / "s.db")
+
+
+async def test_a_store_that_turned_read_only_fails_the_write_and_nothing_has_changed(
+    tmp_path: Path,
+) -> None:
+    store = await SqliteStore.open(tmp_path / "s.db")
+    await store.write([Put("drains", "a", {"n": 1})])
+    store._connection.execute("PRAGMA query_only = ON")
+    with pytest.raises(StoreFailed, match="readonly"):
+        await store.write([Put("drains", "a", {"n": 2})])
+    assert await store.read() == {"drains": {"a": {"n": 1}}}
+    await store.close()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_file_moved_away_takes_no_more_writes_until_it_is_back(
+    replaced: bool, tmp_path: Path
+) -> None:
+    """SQLite goes on writing to a file without a name: what it says it kept would be gone."""
+    store = await SqliteStore.open(tmp_path / "s.db")
+    await store.write([Put("drains", "a", {"n": 1})])
+    (tmp_path / "s.db").rename(tmp_path / "away.db")
+    if replaced:
+        (tmp_path / "s.db").write_bytes(b"")
+    with pytest.raises(StoreFailed, match="moved or removed"):
+        await store.write([Put("drains", "a", {"n": 2})])
+    (tmp_path / "away.db").replace(tmp_path / "s.db")
+    await store.write([Put("drains", "a", {"n": 3})])
+    assert (await store.read())["drains"]["a"] == {"n": 3}
+    await store.close()
+
+
+async def test_a_body_that_is_no_document_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    """It once kept control from starting."""
+    store = await SqliteStore.open(tmp_path / "s.db")
+    await store.write([Put("drains", "a", {"n": 1}), Put("drains", "b", {"n": 1})])
+    other = sqlite3.connect(tmp_path / "s.db")
+    with other:
+        other.execute("UPDATE documents SET body = '{' WHERE key = 'a'")
+    other.close()
+    documents = await store.read()
+    assert documents["drains"] == {"b": {"n": 1}}
+    assert list(documents[UNREADABLE]) == ["drains a"]
+    await store.close()
