@@ -194,10 +194,10 @@ class Effects:
         except (Unreachable, Garbled) as exc:
             doubt = f"{claimed.instance_id} is not found at {claimed.grpc}: {exc}"
             return replace(event, doubt=doubt, now=self._now())
-        doubt = ""
         if (status.instance_id, status.incarnation) != (claimed.instance_id, claimed.incarnation):
             doubt = f"another incarnation of {claimed.instance_id} answers at {claimed.grpc}"
-        return replace(event, status=status, asked=True, doubt=doubt, now=self._now())
+            return replace(event, doubt=doubt, now=self._now())
+        return replace(event, status=status, asked=True, now=self._now())
 
     async def _call_drain(self, command: CallDrain) -> Event:
         request = DrainRequest(grace_s=command.grace_s, reason=command.reason)

@@ -258,6 +258,7 @@ async def test_who_is_not_found_at_its_address_is_not_believed(bench: Bench) -> 
     address = await bench.instance.start()
     event = await bench.do(c.Confirm(claim(address, "a2")))
     assert event.doubt == f"another incarnation of a answers at {address}"
+    assert event.status.incarnation == "a2"  # who was refused, not who is there
     bench.instance.status.tokens_per_s = float("nan")
     event = await bench.do(c.Confirm(claim(address)))
     assert "tokens_per_s" in event.doubt
