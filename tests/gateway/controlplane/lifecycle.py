@@ -1,7 +1,7 @@
 """An instance's gRPC side for tests: real grpc.aio on loopback, and it does what it is told to."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
@@ -11,13 +11,13 @@ from sluicegate.v1 import lifecycle_pb2_grpc
 
 
 class FakeLifecycle(lifecycle_pb2_grpc.LifecycleServicer):
-    def __init__(self, name: str = "a") -> None:
+    def __init__(self, name: str = "a", options: Sequence[tuple[str, Any]] = ()) -> None:
         self.status = self.said(name)
         self.calls: list[str] = []
         self.hang = False
         self.watchable = True
         self.changed = asyncio.Event()
-        self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+        self._server = grpc.aio.server(options=[*options, ("grpc.so_reuseport", 0)])
         lifecycle_pb2_grpc.add_LifecycleServicer_to_server(self, self._server)
 
     @staticmethod
