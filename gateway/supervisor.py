@@ -34,7 +34,7 @@ from gateway.messages import (
     SpawnFailed,
     encode,
 )
-from gateway.processes import adopt_orphans, children, descendants, kill
+from gateway.processes import adopt_orphans, children, kill
 
 log = logging.getLogger(__name__)
 
@@ -204,7 +204,7 @@ class Supervisor:
         """End what killed guards have left to us; only then are their instances gone."""
         ours = {child.pid for child in self.children.values()}
         for pid in children(os.getpid()) - ours - self._strays:
-            kill([pid, *descendants(pid)])
+            kill([pid])
             self._strays.add(pid)
             pidfd = os.pidfd_open(pid)
             self._watch(pidfd, partial(self._on_stray_exit, pid, pidfd))

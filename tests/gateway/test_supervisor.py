@@ -73,7 +73,7 @@ os._exit(70)
 
 
 # An instance that starts one in another session, which starts one in its group and is gone: those
-# that are left are nobody's children. Their pids are in its log.
+# that are left are nobody's children, and have one. Their pids are in its log.
 INSTANCE = """
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -82,6 +82,8 @@ depth = int(sys.argv[1])
 if depth:
     own = {"start_new_session": True} if depth == 2 else {}
     subprocess.Popen([sys.executable, "-c", sys.argv[2], str(depth - 1), sys.argv[2]], **own)
+if depth == 0:
+    print("pid", subprocess.Popen(["sleep", "600"]).pid)
 if depth != 1:
     print("stays", flush=True)
     time.sleep(600)
@@ -153,7 +155,7 @@ def instance(folder: Path, *command: str) -> Spawn:
 
 
 async def family(life: Life, folder: Path) -> list[int]:
-    """An instance and what it has started: three pids, the second of one that has ended."""
+    """An instance and what it has started: four pids, the second of one that has ended."""
     os.mkfifo(folder / "i.log")
     loop, told = asyncio.get_running_loop(), asyncio.StreamReader()
     log = os.fdopen(os.open(folder / "i.log", os.O_RDWR), "r+b", 0)  # closed by its transport
