@@ -11,7 +11,7 @@ from typing import Any, Final
 from admin.views import problems as spelled
 from gateway.control import Denied, Problem
 
-# code: HTTP status. The first ten are those of gateway.control.Denied.
+# code: HTTP status. The first eleven are those of gateway.control.Denied.
 STATUS: Final = {
     "unknown_instance": 404,
     "unknown_model": 404,
@@ -22,6 +22,7 @@ STATUS: Final = {
     "from_file": 409,
     "revision_moved": 412,
     "closing": 503,
+    "handing_over": 503,
     "store_failed": 503,
     "unknown_drain": 404,
     "unknown_path": 404,

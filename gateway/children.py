@@ -3,7 +3,8 @@
 Floor 3, I/O: Linux.   Owner: the supervisor.
 Control and workers are children themselves. An instance stands behind a guard (mains/guard.py),
 which is the child: signals go to it, it ends when nothing of the instance is left, and it says on a
-pipe which process the instance is and how that ended.
+pipe which process the instance is and how that ended. An adopted one came with a take-over: the
+gateway that has started it is gone, or is going.
 """
 
 import os
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.messages import Spawn
+from gateway.takeover.adopted import status_of
 
 SAID: Final = "said"  # `{said}` in a guard's command: the number of its pipe to us
 END: Final = signal.SIGUSR1  # to a guard: end everything below you
@@ -33,6 +35,7 @@ class Child:
     failed: str = ""  # why nothing was started
     ended: bool = False  # nothing is left of the instance
     oom: bool = False  # and the kernel killed for want of memory meanwhile
+    adopted: bool = False  # not our child: nobody but its parent can reap it
 
     @property
     def shown_pid(self) -> int:
@@ -59,6 +62,21 @@ class Child:
                 self.failed = rest
             elif word == "ended":
                 self.ended, self.oom = True, rest.endswith(" oom")
+
+    def reap(self) -> int | None:
+        """How it ended, once its pidfd says that it has; None: not to be known."""
+        try:
+            if self.adopted:
+                return status_of(self.pid, self.pidfd)
+            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        finally:
+            os.close(self.pidfd)
+
+    def end_group(self) -> None:
+        """Kill what a killed guard has left, as far as it has stayed in the instance's group."""
+        with suppress(ProcessLookupError):
+            if self.instance_pid:
+                os.killpg(self.instance_pid, signal.SIGKILL)
 
     def signal(self, number: int) -> None:
         """SIGKILL ends everything that the child has started, too."""

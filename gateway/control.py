@@ -48,7 +48,7 @@ class InstanceView:
     health: str  # good, suspect, unhealthy, lost, unknown
     weight: float
     limit: int
-    in_flight: int  # leases of this gateway on it
+    in_flight: int  # leases of this gateway on it, and of a predecessor that still finishes
     active_requests: int  # as it says itself
     queue_depth: int
     tokens_per_s: float
@@ -110,7 +110,7 @@ class DrainView:
     instance: str
     phase: str  # publishing, settling, waiting, stopping, done, cut, undrained
     stop: bool
-    held: int  # leases of this gateway on it
+    held: int  # leases of this gateway on it, and of a predecessor that still finishes
     active_requests: int  # as the instance says
     began: float
     deadline: float
@@ -283,7 +283,8 @@ class Denied(Exception):
     """An ask that was not carried out; nothing has changed.
 
     `code`: unknown_instance, unknown_model, unknown_lease, invalid, last_routable, conflict,
-    from_file, revision_moved, closing, store_failed. `problems` where it has several parts.
+    from_file, revision_moved, closing, handing_over, store_failed. `problems` where it has several
+    parts.
     """
 
     def __init__(self, code: str, message: str, problems: tuple[Problem, ...] = ()) -> None:

@@ -41,7 +41,8 @@ def _split(address: str) -> tuple[socket.AddressFamily, str, int]:
 def _unusable(address: str, key: str, exc: OSError) -> AddressUnusable:
     if exc.errno == errno.EADDRINUSE:
         return AddressUnusable(
-            f"{address} is in use (config.toml: {key}): stop what listens there, or choose another"
+            f"{address} is in use (config.toml: {key}): stop what listens there, choose another,"
+            " or start with --take-over if that is the gateway to be replaced"
         )
     return AddressUnusable(f"cannot listen on {address} (config.toml: {key}): {exc.strerror}")
 

@@ -57,7 +57,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Take connections from the listening sockets of this index too: its worker does not."""
+    """Take connections from the listening sockets of this index too: its worker does not, or it
+    is the worker's own, and the predecessor has let go.
+    """
 
     index: int
 
@@ -86,6 +88,7 @@ class Hello:
     pid: int
     generation: int  # of the table it serves; 0: none yet
     compiled: bool  # its data plane; interpreted otherwise
+    waits: bool = False  # for Accept of its own index: a predecessor still takes connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,11 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True)
+class Frozen:
+    """Answer to Freeze: every order so far has been given, every write has ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class Exit:
     code: int
 
@@ -205,6 +213,44 @@ class Signalled:
     reload: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """A successor asks to take over: decide nothing that it would not know, and say Frozen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thaw:
+    """The successor has failed: go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """The successor has committed: finish what is held, and decide nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """To the successor's control: the predecessor has let go, the gateway is ours."""
+
+
+# --- from a predecessor's control to its successor's, over both supervisors, and back ------------
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Requests that the predecessor still holds, by instance; each time that it changes."""
+
+    leases: dict[str, int]
+    over: bool = False  # it is gone, and holds nothing
+
+
+@dataclass(frozen=True, slots=True)
+class CutHeld:
+    """End what you hold on this instance: its grace is over."""
+
+    instance: str
+
+
 Message = (
     Publish
     | Note
@@ -223,12 +269,19 @@ Message = (
     | Spawn
     | Kill
     | Serving
+    | Frozen
     | Exit
     | Children
     | Exited
     | Spawned
     | SpawnFailed
     | Signalled
+    | Freeze
+    | Thaw
+    | HandedOver
+    | Committed
+    | Held
+    | CutHeld
 )
 
 BY_NAME: Final[dict[str, Any]] = {kind.__name__: kind for kind in Message.__args__}

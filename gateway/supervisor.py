@@ -3,7 +3,8 @@
 Floor 4, I/O, no decisions.   Owner: the main thread of `sluicegate serve`.
 It outlives a crash of control and of any worker; when it dies itself, everything below ends with
 it (life pipes, and a death signal for control and workers). Children are spawned, never forked. The
-one thing it does by itself is to start control again.
+one thing it does by itself is to start control again. `giving` and `taking` are the two sides of a
+take-over, and each of them may be absent: most gateways never meet another one.
 """
 
 import json
@@ -14,46 +15,42 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from gateway.children import Child, start
+from gateway.controllink import ControlLink
 from gateway.messages import (
     Children,
+    CutHeld,
     Exit,
     Exited,
+    Frozen,
+    Held,
     Kill,
-    LineBuffer,
     Message,
     Serving,
     Signalled,
     Spawn,
     Spawned,
     SpawnFailed,
-    encode,
 )
 from gateway.processes import adopt_orphans, children, kill
+from gateway.takeover.giving import Giving
+from gateway.takeover.offer import shared
+from gateway.takeover.taking import Taking
 
 log = logging.getLogger(__name__)
 
 CONTROL: Final = "control"
 EXIT_UNUSABLE: Final = 78  # control says: starting me again would change nothing (EX_CONFIG)
 EXIT_CUT: Final = 1  # children were killed with what they held
+EXIT_NOT_TAKEN: Final = 1  # the gateway that was to be taken over goes on
 SHORT_LIFE_S: Final = 5.0  # a control that dies sooner is started again more slowly
 RESTART_MAX_S: Final = 5.0
 STOP_WAIT_S: Final = 5.0  # for killed children to be gone at the very end
 PATIENCE_S: Final = 20.0  # from a second signal to Exit: cutting takes a moment, killing up to ten
-
-
-@dataclass(slots=True)
-class ControlLink:
-    """The socket to the control process; what it has not read yet waits here."""
-
-    sock: socket.socket
-    incoming: LineBuffer = field(default_factory=LineBuffer)
-    outgoing: bytearray = field(default_factory=bytearray)
 
 
 class Supervisor:
@@ -80,6 +77,19 @@ class Supervisor:
         self._patience_ends: float | None = None  # asked twice to end; control must answer by then
         self._strays: set[int] = set()  # what a killed guard has left to us
         self._owed: list[Exited] = []  # told when there are none
+        self._released: set[int] = set()  # still our children, and a successor's instances
+        self._put_off: list[Kill] = []  # of instances that are not ours before the commit
+        self.giving: Giving | None = None
+        self.taking: Taking | None = None
+
+    @property
+    def stands_by(self) -> bool:
+        """What was offered to us is still the predecessor's."""
+        return self.taking is not None and not self.taking.committed
+
+    @property
+    def given_away(self) -> bool:
+        return self.giving is not None and self.giving.given
 
     # -- the loop
 
@@ -87,26 +97,37 @@ class Supervisor:
         """Run until control says Exit; the exit code it gave."""
         adopt_orphans()
         self._watch_signals()
+        for side in (self.giving, self.taking):
+            if side is not None:
+                side.begin()
         self._start_control()
         while self._running:
             for key, mask in self._selector.select(self._wait_s()):
                 key.data(mask)
             now = time.monotonic()
+            if self.giving is not None:
+                self.giving.ticked(now)
             if self._patience_ends is not None and now >= self._patience_ends:
                 log.error("control has not ended the gateway, ending without it")
                 self.exit_code = EXIT_CUT
                 self._running = False
             elif self._restart_at is not None and now >= self._restart_at:
                 self._start_control()
+            elif self.given_away and not self.children:
+                self._running = False  # control died, and the workers have finished without it
         self._end_children()
         return self.exit_code
 
     def _wait_s(self) -> float | None:
-        due = [at for at in (self._restart_at, self._patience_ends) if at is not None]
+        asked = self.giving.due if self.giving is not None else None
+        due = [at for at in (self._restart_at, self._patience_ends, asked) if at is not None]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
-    def _watch(self, what: int | socket.socket, then: Callable[[int], None]) -> None:
+    def watch(self, what: int | socket.socket, then: Callable[[int], None]) -> None:
         self._selector.register(what, selectors.EVENT_READ, then)
+
+    def unwatch(self, what: int | socket.socket) -> None:
+        self._selector.unregister(what)
 
     def _watch_signals(self) -> None:
         woken, wake = socket.socketpair()
@@ -116,19 +137,24 @@ class Supervisor:
         self._wake = wake  # kept open for the life of the process
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
-        self._watch(woken, lambda _: self._on_signals(woken.recv(64)))
+        self.watch(woken, lambda _: self._on_signals(woken.recv(64)))
 
     def _on_signals(self, numbers: bytes) -> None:
+        if self.stands_by and set(numbers) != {signal.SIGHUP}:
+            self.fail("asked to end before it had taken over")
+            return
         for number in numbers:
             if number == signal.SIGHUP:
-                self._tell(Signalled(self._signals, reload=True))
+                self.tell(Signalled(self._signals, reload=True))
                 continue
+            if self.giving is not None:
+                self.giving.cancel("the running gateway is asked to end")
             self._signals += 1
             if self._signals == 2:
                 self._patience_ends = time.monotonic() + PATIENCE_S
             elif self._signals > 2:
                 self._patience_ends = time.monotonic()
-            self._tell(Signalled(self._signals, reload=False))
+            self.tell(Signalled(self._signals, reload=False))
 
     # -- children
 
@@ -141,9 +167,9 @@ class Supervisor:
             return
         self.descriptors["supervisor"] = theirs.fileno()
         names = ("segment", "life", "supervisor", "door", "admin")
-        spawn = Spawn(CONTROL, self._control_command, {n: n for n in names}, {}, False)
+        command = self._control_command + (("--stand-by",) if self.stands_by else ())
         try:
-            self._spawn(spawn)
+            self._spawn(Spawn(CONTROL, command, {n: n for n in names}, {}, False))
         except OSError as exc:
             ours.close()
             self._start_later(exc)
@@ -151,13 +177,13 @@ class Supervisor:
         finally:
             theirs.close()
             del self.descriptors["supervisor"]
-        ours.setblocking(False)
-        self._link = link = ControlLink(ours)
-        self._watch(ours, lambda mask: self._on_link(link, mask))
+        self._link = ControlLink(ours, self._selector, self._carry_out, self._unlinked)
         pids = {name: child.shown_pid for name, child in self.children.items() if name != CONTROL}
-        self._tell(Children(pids, self._workers))
+        self.tell(Children(pids, self._workers))
         if self._signals:
-            self._tell(Signalled(self._signals, reload=False))
+            self.tell(Signalled(self._signals, reload=False))
+        if self.taking is not None:
+            self.taking.control_began()
 
     def _start_later(self, exc: OSError) -> None:
         """The machine lacks something now; what runs goes on, and we try again."""
@@ -167,11 +193,14 @@ class Supervisor:
     def _spawn(self, order: Spawn) -> None:
         child = start(order, self.descriptors)
         self.children[order.name] = child
-        self._watch(child.pidfd, lambda _: self._on_exit(order.name, child))
+        self._watch_child(order.name, child)
+        if child.said_fd < 0 and order.name != CONTROL:
+            self.tell(Spawned(order.name, child.pid))
+
+    def _watch_child(self, name: str, child: Child) -> None:
+        self.watch(child.pidfd, lambda _: self._on_exit(name, child))
         if child.said_fd >= 0:
-            self._watch(child.said_fd, lambda _: self._on_said(order.name, child))
-        elif order.name != CONTROL:
-            self._tell(Spawned(order.name, child.pid))
+            self.watch(child.said_fd, lambda _: self._on_said(name, child))
 
     def _on_said(self, name: str, child: Child) -> None:
         """Its guard tells which process the instance is, or why there is none."""
@@ -180,38 +209,42 @@ class Supervisor:
         if child.said_fd < 0:
             self._selector.unregister(said_fd)
         if child.instance_pid != known:
-            self._tell(Spawned(name, child.instance_pid))
+            self.tell(Spawned(name, child.instance_pid))
 
     def _on_exit(self, name: str, child: Child) -> None:
         if child.said_fd >= 0:
             self._on_said(name, child)
         self._selector.unregister(child.pidfd)
-        os.close(child.pidfd)
-        status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+        status = child.reap()
+        if child.pid in self._released:
+            self._released.remove(child.pid)
+            return
         del self.children[name]
         exited = Exited(name, child.shown_pid, status, child.oom)
         if name == CONTROL:
             self._on_control_exit(child, status)
         elif child.failed:
-            self._tell(SpawnFailed(name, child.failed))
+            self.tell(SpawnFailed(name, child.failed))
         elif child.handed_over and not child.ended:  # the guard itself was killed
+            if child.adopted:  # what it leaves is not given to us
+                child.end_group()
             self._owed.append(exited)
             self._sweep()
         else:
-            self._tell(exited)
+            self.tell(exited)
 
     def _sweep(self) -> None:
         """End what killed guards have left to us; only then are their instances gone."""
         ours = {child.pid for child in self.children.values()}
-        for pid in children(os.getpid()) - ours - self._strays:
+        for pid in children(os.getpid()) - ours - self._strays - self._released:
             kill([pid])
             self._strays.add(pid)
             pidfd = os.pidfd_open(pid)
-            self._watch(pidfd, partial(self._on_stray_exit, pid, pidfd))
+            self.watch(pidfd, partial(self._on_stray_exit, pid, pidfd))
         if not self._strays:
             owed, self._owed = self._owed, []
             for exited in owed:
-                self._tell(exited)
+                self.tell(exited)
 
     def _on_stray_exit(self, pid: int, pidfd: int, _: int) -> None:
         self._selector.unregister(pidfd)
@@ -220,15 +253,24 @@ class Supervisor:
         self._strays.remove(pid)
         self._sweep()  # what it had started is ours now
 
-    def _on_control_exit(self, child: Child, status: int) -> None:
+    def _on_control_exit(self, child: Child, status: int | None) -> None:
         if self._link is not None:
-            self._on_link(self._link, selectors.EVENT_READ)  # its last orders may still be there
+            self._link.ready(selectors.EVENT_READ)  # its last orders may still be there
         if not self._running:
             return
         if status == EXIT_UNUSABLE and not self._served:  # later, workers go on with what they have
             self.exit_code = status
             self._running = False
             return
+        if self.stands_by:
+            self.fail(f"its control ended with status {status}")
+            return
+        if self.given_away:  # the next control would claim the store: it is the successor's
+            log.error("control died, workers finish without it", extra={"status": status})
+            self._patience_ends = time.monotonic() + PATIENCE_S
+            return
+        if self.giving is not None:
+            self.giving.control_died()
         lived_s = time.monotonic() - child.started
         self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0
         wait_s = min(RESTART_MAX_S, 0.1 * 2**self._short_lives) if self._short_lives else 0.0
@@ -237,6 +279,8 @@ class Supervisor:
 
     def _end_children(self) -> None:
         """Kill what is left, with all that it has started, and wait until it is gone."""
+        if self.stands_by:
+            self.children = {name: one for name, one in self.children.items() if not one.adopted}
         for child in self.children.values():
             child.signal(signal.SIGKILL)
         deadline = time.monotonic() + STOP_WAIT_S
@@ -246,46 +290,12 @@ class Supervisor:
 
     # -- control's side
 
-    def _tell(self, message: Message) -> None:
-        if self._link is None:
-            return  # its successor begins with the whole picture
-        self._link.outgoing += encode(message)
-        self._flush(self._link)
+    def tell(self, message: Message) -> None:
+        if self._link is not None:  # else its successor begins with the whole picture
+            self._link.say(message)
 
-    def _flush(self, link: ControlLink) -> None:
-        try:
-            while link.outgoing:
-                del link.outgoing[: link.sock.send(link.outgoing)]
-        except BlockingIOError:
-            pass
-        except OSError:  # it is gone: its exit says so
-            link.outgoing.clear()
-        both = selectors.EVENT_READ | selectors.EVENT_WRITE
-        wanted = both if link.outgoing else selectors.EVENT_READ
-        if link is self._link:
-            self._selector.modify(link.sock, wanted, lambda mask: self._on_link(link, mask))
-
-    def _on_link(self, link: ControlLink, mask: int) -> None:
-        if mask & selectors.EVENT_WRITE:
-            self._flush(link)
-        if not mask & selectors.EVENT_READ:
-            return
-        received = b""
-        try:
-            while chunk := link.sock.recv(1 << 16):
-                received += chunk
-        except BlockingIOError:
-            ended = False
-        except OSError:
-            ended = True
-        else:
-            ended = True
-        for message in link.incoming.feed(received):
-            self._carry_out(message)
-        if ended:
-            self._selector.unregister(link.sock)
-            link.sock.close()
-            self._link = None
+    def _unlinked(self) -> None:
+        self._link = None
 
     def _carry_out(self, order: Message) -> None:
         match order:
@@ -293,18 +303,66 @@ class Supervisor:
                 try:
                     self._spawn(order)
                 except (OSError, KeyError) as exc:
-                    self._tell(SpawnFailed(order.name, f"{order.command[0]}: {exc}"))
+                    self.tell(SpawnFailed(order.name, f"{order.command[0]}: {exc}"))
             case Kill(name, number) if name in self.children:
-                self.children[name].signal(number)
+                if self.stands_by and self.children[name].adopted:
+                    self._put_off.append(order)
+                else:
+                    self.children[name].signal(number)
             case Kill():
                 pass  # it has ended meanwhile; Exited is on its way
             case Serving():
                 self._served = True
+                if self.taking is not None:
+                    self.taking.serving()
+            case Frozen() if self.giving is not None:
+                self.giving.frozen()
+            case Held() if self.giving is not None:
+                self.giving.held(order)
+            case CutHeld(instance) if self.taking is not None:
+                self.taking.cut(instance)
             case Exit(code):
                 self.exit_code = code
                 self._running = False
             case _:
                 raise AssertionError(f"control may not say {type(order).__name__}")
+
+    # -- a take-over's side
+
+    def hindrance(self) -> str:
+        if self._signals:
+            return "the running gateway is closing: start without --take-over when it has ended"
+        if not self._served or self.stands_by:
+            return "the running gateway does not serve yet: nothing is lost by stopping it"
+        if self.taking is not None and self.taking.predecessor:
+            return (
+                "the running gateway has taken over itself just now, and its predecessor (pid "
+                f"{self.taking.predecessor}) still finishes requests: try again when that has ended"
+            )
+        return ""
+
+    def release(self) -> None:
+        gone = {name: child for name, child in self.children.items() if child.handed_over}
+        for name, child in gone.items():
+            del self.children[name]
+            self._released.add(child.pid)
+            if child.said_fd >= 0:  # its pidfd stays: who has started it has to reap it
+                self._selector.unregister(child.said_fd)
+                os.close(child.said_fd)
+        for name in shared(self.descriptors):
+            os.close(self.descriptors.pop(name))
+
+    def adopt(self) -> None:
+        for name, child in self.children.items():
+            if child.adopted:
+                self._watch_child(name, child)
+        for order in self._put_off:
+            self._carry_out(order)
+
+    def fail(self, why: str) -> None:
+        log.error("not taken over, the running gateway goes on", extra={"reason": why})
+        self.exit_code = EXIT_NOT_TAKEN
+        self._running = False
 
 
 def write_whereabouts(path: Path, document: dict[str, object]) -> None:

@@ -7,7 +7,7 @@ One method a command and nothing that decides. What takes time is awaited, and e
 import asyncio
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,8 @@ from gateway.fleet.commands import (
     CallDrain,
     CallResume,
     CallStop,
+    ClaimStore,
+    CloseFront,
     Confirm,
     Count,
     CountDrain,
@@ -33,11 +35,14 @@ from gateway.fleet.commands import (
     Follow,
     KeepText,
     Launch,
+    OpenFront,
     PollNow,
     ReadNeeds,
     ReadSettings,
+    ReclaimStore,
     Record,
     SettleRow,
+    SettleWrites,
     StartWorker,
     Supervise,
     Tell,
@@ -48,6 +53,7 @@ from gateway.fleet.commands import (
 from gateway.fleet.events import (
     CallFailed,
     Event,
+    FactKept,
     LaunchOrdered,
     NeedsRead,
     Observed,
@@ -57,6 +63,11 @@ from gateway.fleet.events import (
     Source,
     Ticked,
     WriteFailed,
+)
+from gateway.fleet.handing import (
+    ClaimFailed,
+    StoreClaimed,
+    WritesSettled,
 )
 from gateway.fleet.registry import hashed
 from gateway.launch.base import Launcher
@@ -106,6 +117,8 @@ class Shells:
     tally: Tally
     worker: WorkerCommand
     settings: Callable[[], Settings]
+    open_front: Callable[[], Awaitable[None]]
+    close_front: Callable[[], Awaitable[None]]
     post: Callable[[Event], None]
 
 
@@ -132,9 +145,14 @@ class Effects:
             CallResume: self._call_resume,
             CallStop: self._call_stop,
             Write: self._write,
+            SettleWrites: self._settle_writes,
+            ClaimStore: self._claim_store,
+            ReclaimStore: self._reclaim_store,
             ReadSettings: self._read_settings,
             KeepText: lambda command: self._at.file.keep(command.text),
             ReadNeeds: self._read_needs,
+            OpenFront: lambda command: self._at.open_front(),
+            CloseFront: lambda command: self._at.close_front(),
             Answer: lambda command: self._at.tickets.answer(command.ticket, command.value),
             Record: self._record,
             Count: self._count,
@@ -161,6 +179,7 @@ class Effects:
             *("--control", given.door, "--segment-fd", "{segment}", "--life-fd", "{life}"),
             *("--listen-fds", fds, "--parent", str(given.parent)),
             *("--log-format", given.log_format, "--log-level", given.log_level),
+            *(("--wait",) if command.waits else ()),
         )
         descriptors = {"segment": "segment", "life": "life", **held}
         name = f"worker{command.index}.{command.row}"
@@ -235,6 +254,25 @@ class Effects:
         except StoreFailed as exc:
             return WriteFailed(command.then, str(exc), self._now())
         return replace(command.then, now=self._now())
+
+    async def _settle_writes(self, command: SettleWrites) -> Event:
+        await self._at.store.settled()
+        return WritesSettled(self._now())
+
+    async def _claim_store(self, command: ClaimStore) -> Event:
+        try:
+            await self._at.store.claim()
+        except StoreFailed as exc:
+            return ClaimFailed(str(exc), self._now())
+        return StoreClaimed(self._now())
+
+    async def _reclaim_store(self, command: ReclaimStore) -> Event:
+        kept = FactKept(self._now())
+        try:
+            await self._at.store.reclaim(command.changes)
+        except StoreFailed as exc:
+            return WriteFailed(kept, str(exc), self._now())
+        return kept
 
     def _read_settings(self, command: ReadSettings) -> SettingsRead:
         text, settings, problems = self._at.file.read()

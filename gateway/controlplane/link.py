@@ -103,10 +103,10 @@ class WorkerLinks:
         now = asyncio.get_running_loop().time()
         row = link.row
         match message:
-            case Hello(index, row, pid, generation, compiled):
+            case Hello(index, row, pid, generation, compiled, waits):
                 link.row, link.pid = row, pid
                 self._rows[row] = link
-                self._post(WorkerLinked(index, row, pid, generation, now, compiled))
+                self._post(WorkerLinked(index, row, pid, generation, now, compiled, waits))
             case _ if row < 0:
                 raise ValueError(f"{type(message).__name__} before Hello")
             case Ack(generation):

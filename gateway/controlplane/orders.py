@@ -18,14 +18,28 @@ from gateway.fleet.events import (
     StartFailed,
     StopAsked,
 )
+from gateway.fleet.handing import (
+    CutAsked,
+    FreezeAsked,
+    GivenAway,
+    HeldElsewhere,
+    Thawed,
+    TookOver,
+)
 from gateway.messages import (
     Children,
+    Committed,
+    CutHeld,
     Exited,
+    Freeze,
+    HandedOver,
+    Held,
     LineBuffer,
     Message,
     Signalled,
     Spawned,
     SpawnFailed,
+    Thaw,
     encode,
 )
 from gateway.state.settle import unsettled
@@ -71,5 +85,25 @@ class SupervisorLink(asyncio.Protocol):
                 self._post(ReloadAsked("SIGHUP", now))
             case Signalled(count, False):
                 self._post(StopAsked(count, now))
+            case Freeze() | Thaw() | HandedOver() | Committed() | Held() | CutHeld():
+                self._post(_of_take_over(message, now))
             case _:
                 raise ValueError(f"{type(message).__name__} is not for control")
+
+
+def _of_take_over(
+    message: Freeze | Thaw | HandedOver | Committed | Held | CutHeld, now: float
+) -> Event:
+    match message:
+        case Freeze():
+            return FreezeAsked(now)
+        case Thaw():
+            return Thawed(now)
+        case HandedOver():
+            return GivenAway(now)
+        case Committed():
+            return TookOver(now)
+        case Held(leases, over):
+            return HeldElsewhere(leases, over, now)
+        case CutHeld(instance):
+            return CutAsked(instance, now)

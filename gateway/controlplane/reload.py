@@ -50,8 +50,9 @@ class SettingsFile:
         fresh.write_text(text)
         fresh.replace(self._kept)
 
-    def begin(self, again: bool) -> Settings:
+    def begin(self, again: bool, stands_by: bool = False) -> Settings:
         """The settings to start with; `again`: this gateway ran before, so a copy is believed.
+        The copy is the predecessor's while we stand by for it.
 
         Raises: ConfigInvalid.
         """
@@ -62,8 +63,13 @@ class SettingsFile:
             return kept
         if settings is None:
             raise ConfigInvalid(problems)
-        self.keep(text)
+        if not stands_by:
+            self.keep(text)
         return settings
+
+    def keep_last(self) -> None:
+        """What was read at the start is in force from now on."""
+        self.keep(self._last)
 
     def _copy(self) -> Settings | None:
         """What was in force; None when there is no copy that can be read."""

@@ -50,7 +50,8 @@ def instance(fleet: FleetSnapshot, seen: Seen, segment: Segment, now: float) -> 
         health=seen.opinion.health.value,
         weight=fleet.weight_of(seen),
         limit=fleet.limit_of(seen),
-        in_flight=segment.in_flight(seen.slot) if seen.slot != NO_SLOT else 0,
+        in_flight=_elsewhere(fleet, seen.name)
+        + (segment.in_flight(seen.slot) if seen.slot != NO_SLOT else 0),
         active_requests=seen.active_requests,
         queue_depth=status.queue_depth if status else 0,
         tokens_per_s=status.tokens_per_s if status else 0.0,
@@ -66,6 +67,11 @@ def instance(fleet: FleetSnapshot, seen: Seen, segment: Segment, now: float) -> 
         compile_ms=status.compile_ms if status else 0.0,
         warmup_ms=status.warmup_ms if status else 0.0,
     )
+
+
+def _elsewhere(fleet: FleetSnapshot, name: str) -> int:
+    """Requests of the predecessor, as it says."""
+    return (fleet.elsewhere or {}).get(name, 0)
 
 
 def _device(seen: Seen) -> DeviceView | None:
@@ -134,6 +140,7 @@ def drain(fleet: FleetSnapshot, one: Drain, segment: Segment, now: float) -> Dra
     seen = fleet.instances.get(one.name)
     running = one.phase not in ENDED
     held = segment.in_flight(one.slot) if one.slot != NO_SLOT and running else 0
+    held += _elsewhere(fleet, one.name) if running else 0
     return DrainView(
         instance=one.name,
         phase=one.phase.value,

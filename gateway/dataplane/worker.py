@@ -53,14 +53,21 @@ class Worker:
     """Owner: the process. `finished` is set when it may exit."""
 
     def __init__(
-        self, plane: Plane, index: int, row: int, control: str, sockets: dict[int, list[int]]
+        self,
+        plane: Plane,
+        index: int,
+        row: int,
+        control: str,
+        sockets: dict[int, list[int]],
+        waits: bool = False,
     ) -> None:
         self._plane = plane
         self._index = index
         self._row = row
         self.link = Link(control, self._hello, self.heard)
         self._listeners = Listeners(sockets, self._connection)
-        self._accepts = {index}  # whose connections it takes, from the first table on
+        # Whose connections it takes, from the first table on: its own, unless it waits for leave.
+        self._accepts: set[int] = set() if waits else {index}
         self.finished = asyncio.Event()
         self._tell_sent: dict[int, list[int]] = {}  # slot: tokens of who asked
         self._tell_empty: dict[int, list[int]] = {}
@@ -83,7 +90,8 @@ class Worker:
         self._tell_empty.clear()
         self._listen()
         compiled = not interpreted(sys.modules)
-        return Hello(self._index, self._row, os.getpid(), self._plane.cell.generation, compiled)
+        generation, waits = self._plane.cell.generation, self._index not in self._accepts
+        return Hello(self._index, self._row, os.getpid(), generation, compiled, waits)
 
     # -- by the clock
 

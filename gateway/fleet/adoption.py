@@ -75,7 +75,11 @@ def refused(turn: Turn, event: SettingsRead, denied: Denied) -> None:
     turn.order(Count("reloads", "refused"))
     text = f"config.toml not taken over ({event.why}): {'; '.join(problems) or denied.message}"
     turn.record("config", "config.toml", text, warn=True, problems=problems, why=event.why)
-    if not event.dry_run and denied.code not in {"revision_moved", "closing"}:  # not the file's
+    if not event.dry_run and denied.code not in {
+        "revision_moved",
+        "closing",
+        "handing_over",
+    }:  # not the file's
         turn.change(refused=tuple(problems) or (denied.message,))
 
 

@@ -34,7 +34,7 @@ def asked(turn: Turn, event: StopAsked) -> None:
         _kill_instances(turn, SIGKILL)
         turn.change(closing=Closing(event.count, "instances", inf))
         return
-    _close_workers(turn, 0.0)
+    close_workers(turn, 0.0)
     turn.change(closing=Closing(event.count, "workers", turn.now + CUT_S))
 
 
@@ -46,7 +46,7 @@ def carry_on(turn: Turn) -> None:
     due = turn.now >= closing.due_at
     if closing.step == "delay" and due:
         grace_s = turn.fleet.settings.drain.grace_s
-        _close_workers(turn, grace_s)
+        close_workers(turn, grace_s)
         patience_s = grace_s + turn.fleet.settings.gateway.worker_stuck_s
         closing = replace(closing, step="workers", due_at=turn.now + patience_s)
         turn.record("gateway", "gateway", f"closing: streams have {grace_s:g} s", grace_s=grace_s)
@@ -54,17 +54,24 @@ def carry_on(turn: Turn) -> None:
         for worker in turn.fleet.workers.values():
             turn.order(Supervise(Kill(worker.name, SIGKILL)))
         closing = replace(closing, due_at=inf)
-    if closing.step == "workers" and not turn.fleet.workers and not turn.fleet.settling:
+    alone = not turn.fleet.workers and not turn.fleet.settling
+    if closing.step == "workers" and alone and turn.fleet.frozen:  # instances are a successor's
+        closing = _over(turn, closing)
+    elif closing.step == "workers" and alone:
         closing = _stop_instances(turn, closing)
     elif closing.step == "instances" and due:
         _kill_instances(turn, SIGKILL)
         closing = replace(closing, due_at=inf)
     running = any(one.pid for one in turn.fleet.launches.values())
     if closing.step == "instances" and not running:
-        closing = replace(closing, step="over", due_at=inf)
-        turn.record("gateway", "gateway", "closed")
-        turn.order(Supervise(Exit(0)))
+        closing = _over(turn, closing)
     turn.change(closing=closing)
+
+
+def _over(turn: Turn, closing: Closing) -> Closing:
+    turn.record("gateway", "gateway", "closed")
+    turn.order(Supervise(Exit(0)))
+    return replace(closing, step="over", due_at=inf)
 
 
 def _stop_instances(turn: Turn, closing: Closing) -> Closing:
@@ -76,7 +83,8 @@ def _stop_instances(turn: Turn, closing: Closing) -> Closing:
     return replace(closing, step="instances", due_at=turn.now + kill_s)
 
 
-def _close_workers(turn: Turn, grace_s: float) -> None:
+def close_workers(turn: Turn, grace_s: float) -> None:
+    """Let them finish what they hold, for at most the grace."""
     for worker in turn.fleet.workers.values():
         if worker.linked:
             turn.order(Tell(worker.row, Close(grace_s)))

@@ -37,6 +37,7 @@ class StartWorker:
     index: int
     row: int
     workers: int  # it holds the listening sockets of all of them
+    waits: bool = False  # serves a table, and accepts nothing before it is told to
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,23 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class SettleWrites:
+    """Answered by WritesSettled, once every write begun so far has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimStore:
+    """Become the store's writer; answered by StoreClaimed or ClaimFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimStore:
+    """Be the store's writer again, whoever has claimed it, and keep the changes."""
+
+    changes: Sequence[Change]
+
+
+@dataclass(frozen=True, slots=True)
 class ReadSettings:
     """Read config.toml; answered by SettingsRead, which carries these along."""
 
@@ -148,6 +166,16 @@ class ReadNeeds:
     """Look up the manifests of these (model, version); answered by NeedsRead."""
 
     pairs: frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFront:
+    """Be reachable: admin API, Registry, config.toml; the gateway is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseFront:
+    """Be reachable no longer, and tell the successor what is held, until the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +252,14 @@ Command = (
     | CallResume
     | CallStop
     | Write
+    | SettleWrites
+    | ClaimStore
+    | ReclaimStore
     | ReadSettings
     | KeepText
     | ReadNeeds
+    | OpenFront
+    | CloseFront
     | Answer
     | Record
     | Count

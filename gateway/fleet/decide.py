@@ -15,6 +15,7 @@ from gateway.fleet import (
     asks,
     closing,
     drains,
+    handover,
     instances,
     launches,
     registrations,
@@ -67,6 +68,17 @@ from gateway.fleet.events import (
     WorkerUnlinked,
     WriteFailed,
 )
+from gateway.fleet.handing import (
+    ClaimFailed,
+    CutAsked,
+    FreezeAsked,
+    GivenAway,
+    HeldElsewhere,
+    StoreClaimed,
+    Thawed,
+    TookOver,
+    WritesSettled,
+)
 from gateway.fleet.restart import ended
 from gateway.fleet.slots import QUIET_S, foldable, release
 from gateway.fleet.snapshot import FleetSnapshot
@@ -74,6 +86,9 @@ from gateway.fleet.table import build, same
 from gateway.fleet.turn import Turn
 from gateway.store.base import Remove
 
+HANDING_OVER: Final = Denied(
+    "handing_over", "a take-over is under way: nothing is changed before its end, ask again"
+)
 # Frequent, and none of them brings a deadline nearer, those of drains apart.
 READINGS: Final = (Observed, PollFailed, Beaten)
 
@@ -82,9 +97,12 @@ def decide(fleet: FleetSnapshot, event: Event) -> tuple[FleetSnapshot, tuple[Com
     """The snapshot after the event, and what it calls for, in order."""
     turn = Turn(fleet, event.now)
     _take(turn, event)
-    launches.carry_on(turn)
+    if not turn.fleet.still:
+        launches.carry_on(turn)
     _publish(turn)
-    drains.carry_on(turn)
+    if not turn.fleet.still:
+        drains.carry_on(turn)
+    handover.carry_on(turn)
     if turn.routes_moved or turn.routes_grew:  # a drain that ended may have changed the fleet
         _publish(turn)
     closing.carry_on(turn)
@@ -134,6 +152,10 @@ def _take(turn: Turn, event: Event) -> None:
             _fold(turn)
         case FactKept():
             pass  # nothing waited for it
+        case StoreClaimed() | ClaimFailed() | TookOver() | HeldElsewhere():
+            handover.take_as_successor(turn, event)
+        case FreezeAsked() | WritesSettled() | Thawed() | GivenAway() | CutAsked():
+            handover.take_as_predecessor(turn, event)
         case EffectFailed(command, reason):
             text = f"{command} broke: {reason}"
             turn.record("gateway", "gateway", text, warn=True, command=command)
@@ -213,6 +235,10 @@ def _take_intent(
     match event:
         case ReloadAsked(why):
             turn.order(ReadSettings(0, why))
+        case Asked(ticket) if turn.fleet.still:
+            turn.order(Answer(ticket, HANDING_OVER))
+        case SettingsRead() if turn.fleet.still:
+            _answer_reload(turn, event, HANDING_OVER)
         case Asked(ticket, Reload(), dry_run, revision):
             turn.order(ReadSettings(ticket, "asked by an operator", dry_run, revision))
         case Asked() | SettingsRead():
@@ -290,9 +316,15 @@ def _carry_out(turn: Turn, event: Asked | SettingsRead, sentences: tuple[str, ..
 
 def _answer(turn: Turn, event: Asked | SettingsRead, denied: Denied) -> None:
     turn.change(asks=turn.fleet.asks[1:])
-    turn.order(Answer(event.ticket, denied))
     if isinstance(event, SettingsRead):
-        adoption.refused(turn, event, denied)
+        _answer_reload(turn, event, denied)
+    else:
+        turn.order(Answer(event.ticket, denied))
+
+
+def _answer_reload(turn: Turn, event: SettingsRead, denied: Denied) -> None:
+    turn.order(Answer(event.ticket, denied))
+    adoption.refused(turn, event, denied)
 
 
 # --- what follows every event --------------------------------------------------------------------
@@ -310,7 +342,9 @@ def _publish(turn: Turn) -> None:
         turn.change(unpublished=True, hurried=hurried or fleet.hurried)
     turn.routes_moved = turn.routes_grew = False
     fleet = turn.fleet
-    due = fleet.hurried or turn.now >= fleet.due_at()
+    # The first table of a successor is as good as its predecessor's: it waits for slots, too.
+    complete = not fleet.stands_by or all(holder.kept for holder in fleet.book.holders.values())
+    due = complete and (fleet.hurried or turn.now >= fleet.due_at())
     if fleet.unpublished and due and fleet.begun and not fleet.awaited and workers.ready(fleet):
         turn.change(unpublished=False, hurried=False, published_at=turn.now)
         table = build(fleet, fleet.generation + 1, turn.now)
@@ -341,11 +375,11 @@ def _fold(turn: Turn) -> None:
 def _arm(turn: Turn, event: Event) -> None:
     """Ask for a tick at the next deadline."""
     fleet = turn.fleet
-    due = drains.deadlines(fleet, turn.now)
+    due = [] if fleet.still else drains.deadlines(fleet, turn.now)
     if fleet.unpublished and not fleet.hurried and fleet.due_at() > turn.now:
         due.append(fleet.due_at())
     if not isinstance(event, READINGS):
-        due += launches.deadlines(fleet)
+        due += [] if fleet.still else launches.deadlines(fleet)
         due += instances.deadlines(fleet, turn.now)
         due += [one.due_at for one in fleet.workers.values() if one.due_at is not None]
         due += [when for when in fleet.worker_retry.values() if when > turn.now]

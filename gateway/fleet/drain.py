@@ -14,7 +14,7 @@ from typing import Final
 
 from gateway.fleet.commands import CallDrain, CallStop, Command, PollNow, Supervise, Tell
 from gateway.fleet.slots import NO_SLOT
-from gateway.messages import Cut, Kill, LostRequest, TellEmpty, TellSent
+from gateway.messages import Cut, CutHeld, Kill, LostRequest, TellEmpty, TellSent
 from gateway.records import Intent
 
 RETIRED: Final = "taken out of config.toml"
@@ -126,6 +126,7 @@ class Facts:
     silent: bool  # it answers no poll: whether it drains will not be heard of it
     child: bool  # we started it: we can kill it, and see it end
     kill_after_s: float
+    elsewhere: int = 0  # requests that a predecessor still holds on it
 
 
 Step = tuple[Drain, tuple[Command, ...]]
@@ -188,7 +189,7 @@ def _settling(drain: Drain, facts: Facts) -> Step:
 
 
 def _waiting(drain: Drain, facts: Facts) -> Step:
-    if not (drain.owed & facts.live.keys()) - drain.emptied:
+    if not (drain.owed & facts.live.keys()) - drain.emptied and not facts.elsewhere:
         if facts.gone or facts.silent or (facts.draining and facts.active == 0):
             return _finish(drain, facts)
         if facts.now >= drain.deadline:  # only clients of its own road are cut short, by itself
@@ -200,7 +201,7 @@ def _waiting(drain: Drain, facts: Facts) -> Step:
 
 
 def _cutting(drain: Drain, facts: Facts) -> Step:
-    if (drain.owed & facts.live.keys()) - drain.cut:
+    if (drain.owed & facts.live.keys()) - drain.cut or facts.elsewhere:
         return drain, ()
     return _finish(drain, facts)
 
@@ -236,7 +237,9 @@ _STEPS: Final = {
 
 def _cutting_begins(drain: Drain, facts: Facts) -> Step:
     cutting = replace(move(drain, Phase.CUTTING, facts.now), was_cut=True)
-    return cutting, _tell(cutting, facts, Cut((drain.slot,), (), drain.token))
+    tell = _tell(cutting, facts, Cut((drain.slot,), (), drain.token))
+    other = (Supervise(CutHeld(drain.name)),) if facts.elsewhere else ()
+    return cutting, (*tell, *other)
 
 
 def _finish(drain: Drain, facts: Facts) -> Step:

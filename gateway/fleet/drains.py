@@ -63,6 +63,7 @@ def facts(fleet: FleetSnapshot, drain: Drain, now: float) -> Facts:
         silent=health in {Health.UNHEALTHY, Health.LOST},
         child=child,
         kill_after_s=fleet.settings.drain.kill_after_s,
+        elsewhere=fleet.held_elsewhere(drain.name),
     )
 
 
@@ -215,7 +216,7 @@ def observed(turn: Turn, seen: Seen) -> None:
     Polls come once a second and this is called with them, so nothing is repeated faster.
     """
     drain = turn.fleet.drains.get(seen.name)
-    if drain is None or not seen.grpc:
+    if drain is None or not seen.grpc or turn.fleet.still:
         return
     ready = seen.state is State.READY
     if drain.phase is Phase.WAITING and ready and not drain.reclaim:

@@ -11,6 +11,17 @@ from enum import Enum, auto
 
 from gateway.config import Problem, Settings
 from gateway.control import Ask
+from gateway.fleet.handing import (
+    ClaimFailed,
+    CutAsked,
+    FreezeAsked,
+    GivenAway,
+    HeldElsewhere,
+    StoreClaimed,
+    Thawed,
+    TookOver,
+    WritesSettled,
+)
 from gateway.fleet.status import Status
 from gateway.messages import LostRequest
 
@@ -109,6 +120,7 @@ class WorkerLinked:
     generation: int  # of the table it serves; 0: none
     now: float
     compiled: bool = False
+    waits: bool = False  # for leave to accept
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +360,12 @@ Event = (
     | ChildStarted
     | StartFailed
     | StopAsked
+    | FreezeAsked
+    | Thawed
+    | GivenAway
+    | TookOver
+    | HeldElsewhere
+    | CutAsked
     | LaunchOrdered
     | NeedsRead
     | Asked
@@ -357,6 +375,9 @@ Event = (
     | SlotKept
     | FactKept
     | WriteFailed
+    | WritesSettled
+    | StoreClaimed
+    | ClaimFailed
     | Ticked
     | EffectFailed
 )

@@ -38,6 +38,10 @@ from sluicegate.v1.states import State
 
 def registration(turn: Turn, event: Registered) -> None:
     status = event.status
+    if turn.fleet.still:  # it asks again in a second, whoever answers then
+        answer = RegisterAnswer("the gateway is being taken over: ask again", code="UNAVAILABLE")
+        turn.order(Answer(event.ticket, answer))
+        return
     seen = turn.fleet.instances.get(status.instance_id)
     refusal = admits(seen, status, event.token, event.lease)
     if refusal or event.doubt:

@@ -30,6 +30,9 @@ class Life:
     served: int  # the highest generation that a worker serves
     now: float
     wall: float  # wall clock at loop time 0
+    stands_by: bool = (
+        False  # a predecessor runs: its slots are not ours, whoever has one is waited for
+    )
 
 
 def restore(settings: Settings, documents: Documents, life: Life) -> FleetSnapshot:
@@ -52,6 +55,7 @@ def restore(settings: Settings, documents: Documents, life: Life) -> FleetSnapsh
         ceiling=generation,
         revision=counters.get("revision", 0),
         wall=life.wall,
+        stands_by=life.stands_by,
     )
     fleet = _with_instances(fleet, reading, documents, life.now)
     fleet = _with_intent(fleet, reading, life.now)
@@ -64,11 +68,32 @@ def _with_instances(
     """Those of the file and those of the store, on the slots of their incarnations."""
     known = _statics(fleet.settings) | _kept(fleet.settings, reading, now)
     instances = {name: _with_slot(seen, fleet.book, documents) for name, seen in known.items()}
+    routed: set[str] = set()
+    if fleet.stands_by:
+        routed, instances = _of_predecessor(reading, instances)
     book, living = fleet.book, {seen.slot for seen in instances.values()}
     for slot in book.holders.keys() - living:  # its incarnation ended while nobody looked
         book = leave(book, slot, fleet.generation + 1, now)
     awaited = frozenset(name for name, seen in instances.items() if seen.slot != NO_SLOT)
+    awaited |= routed
     return replace(fleet, book=book, instances=instances, awaited=awaited)
+
+
+def _of_predecessor(
+    reading: Reading, instances: dict[str, Seen]
+) -> tuple[set[str], dict[str, Seen]]:
+    """Who stands in its table, as far as slots say; and since when they are READY."""
+    routed, found = set(), dict(instances)
+    slots = reading.each("slots", lambda _, one: one if "instance" in one else None)
+    for one in slots.values():
+        seen = instances.get(one["instance"]) if one is not None else None
+        if one is None or seen is None or not seen.grpc:
+            continue
+        if seen.incarnation in {one["incarnation"], ""}:
+            routed.add(seen.name)
+        if seen.incarnation == one["incarnation"]:
+            found[seen.name] = replace(seen, ready_since=float(one["ready_since"]))
+    return routed, found
 
 
 def _with_intent(fleet: FleetSnapshot, reading: Reading, now: float) -> FleetSnapshot:

@@ -128,12 +128,26 @@ class FleetSnapshot:
     begun: bool = False  # the supervisor has said what runs
     serving: bool = False
     closing: Closing | None = None
+    stands_by: bool = False  # a predecessor still runs the gateway: look, and touch nothing
+    frozen: bool = False  # a successor is about to take over, or has
+    quiet: bool = False  # frozen, and asked for the end of all writes
+    # Requests that a predecessor still holds, by instance; None: it has not said yet.
+    elsewhere: Mapping[str, int] | None = field(default_factory=dict)
     asks: tuple["Asked | SettingsRead", ...] = ()  # first: being stored; others wait for it
     tokens: int = 0  # given to workers last
     noted_at: float = -inf  # standings sent last
     armed: float = inf  # when the next tick comes
     wall: float = 0.0  # wall clock at loop time 0: for what people read
     unread: tuple[str, ...] = ()  # documents that this life began without, a sentence each
+
+    @property
+    def still(self) -> bool:
+        """Whether another gateway must not be surprised by a decision of ours."""
+        return self.stands_by or self.frozen
+
+    def held_elsewhere(self, name: str) -> int:
+        """Requests of a predecessor on the instance; 1 while it has not said."""
+        return 1 if self.elsewhere is None else self.elsewhere.get(name, 0)
 
     def model(self, name: str) -> Model | None:
         return next((model for model in self.settings.model if model.name == name), None)

@@ -36,7 +36,13 @@ def target(fleet: FleetSnapshot, seen: Seen) -> Target | None:
     """The instance as the data plane sees it; None while it is not admissible."""
     if not fleet.admissible(seen):
         return None
-    return _target(seen, fleet.weight_of(seen), fleet.limit_of(seen))
+    return _target(seen, fleet.weight_of(seen), _room(fleet, seen, fleet.limit_of(seen)))
+
+
+def _room(fleet: FleetSnapshot, seen: Seen, limit: int) -> int:
+    """What a predecessor that still finishes requests leaves of the limit; the instance's own gate
+    has the last word."""
+    return max(1, limit - fleet.held_elsewhere(seen.name))
 
 
 def _target(seen: Seen, weight: float, limit: int) -> Target:
@@ -63,7 +69,7 @@ def _routes(fleet: FleetSnapshot, now: float) -> tuple[Route, ...]:
         group = groups[seen.model].setdefault(seen.version, [])
         if fleet.admissible(seen):
             limit = seen.limit or limits[seen.model]
-            group.append(_target(seen, fleet.weight_of(seen), limit))
+            group.append(_target(seen, fleet.weight_of(seen), _room(fleet, seen, limit)))
     return tuple(
         Route(
             model=ModelName(model.name),

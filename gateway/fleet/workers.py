@@ -10,7 +10,7 @@ every listening socket.
 from dataclasses import replace
 from typing import Final
 
-from gateway.fleet.commands import Count, SettleRow, StartWorker, Supervise, Tell
+from gateway.fleet.commands import ClaimStore, Count, SettleRow, StartWorker, Supervise, Tell
 from gateway.fleet.drain import Lost, asked_again
 from gateway.fleet.durable import drain_change
 from gateway.fleet.events import (
@@ -70,7 +70,7 @@ def start_missing(turn: Turn) -> None:
         row = index if index in free else free[0]  # the old row continues its counters
         worker = Worker(index, row, 0, turn.now, due_at=turn.now + START_MAX_S)
         turn.put_worker(worker)
-        turn.order(StartWorker(index, row, fleet.workers_wanted))
+        turn.order(StartWorker(index, row, fleet.workers_wanted, fleet.stands_by))
 
 
 def linked(turn: Turn, event: WorkerLinked) -> None:
@@ -91,6 +91,8 @@ def linked(turn: Turn, event: WorkerLinked) -> None:
     if event.row in turn.fleet.stale:  # it has only its beat to come back with
         worker = replace(worker, due_at=_stuck_at(turn))
     turn.put_worker(worker)
+    if event.waits and not turn.fleet.stands_by:
+        turn.order(Tell(event.row, Accept(event.index)))
     closing = turn.fleet.closing
     if closing is not None and closing.step != "delay":
         turn.order(Tell(event.row, Close(max(0.0, closing.due_at - turn.now))))
@@ -127,7 +129,8 @@ def acked(turn: Turn, event: WorkerAcked) -> None:
         turn.record("worker", f"worker{worker.index}", text, pid=worker.pid)
     if not turn.fleet.serving and len(manned) == turn.fleet.workers_wanted:
         turn.change(serving=True)
-        turn.order(Supervise(Serving()))
+        # One that stands by for a predecessor has to own the store before it says so.
+        turn.order(ClaimStore() if turn.fleet.stands_by else Supervise(Serving()))
         turn.record(
             "gateway", "gateway", "every worker serves a table", generation=event.generation
         )
@@ -264,6 +267,8 @@ def beats(turn: Turn, event: BeatsWentStale) -> None:
 def _stand_in(turn: Turn, index: int) -> None:
     """Have a neighbour accept from this index's queue."""
     fleet = turn.fleet
+    if fleet.stands_by:  # the predecessor's workers accept
+        return
     able = [
         one.row
         for one in fleet.workers.values()

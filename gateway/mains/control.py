@@ -3,7 +3,8 @@
 Floor 5.
 It holds nothing that its death would take along: intent is in the store, counters are in the
 segment, sockets and children are the supervisor's. It ends with the supervisor, in every way in
-which that can end.
+which that can end. One that stands by for a predecessor does all of it but its front: nobody
+reaches it, and nothing that the predecessor reads is written, until the gateway is ours.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from gateway.controlplane.enrol import Enrolment
 from gateway.controlplane.enrol import serve as serve_registry
 from gateway.controlplane.folds import Folds
 from gateway.controlplane.journal import Journal
+from gateway.controlplane.leftover import report
 from gateway.controlplane.link import WorkerLinks, watch_beats
 from gateway.controlplane.live import About, LiveControl
 from gateway.controlplane.loop import ControlLoop
@@ -55,6 +57,7 @@ log = logging.getLogger(__name__)
 
 EXIT_UNUSABLE: Final = 78  # EX_CONFIG: starting again would change nothing
 ADMIN_BACKLOG: Final = 128
+FAREWELL_S: Final = 1.0  # for calls under way when the front closes
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -65,6 +68,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         parser.add_argument(f"--{name}-fd", type=int, required=True)
     parser.add_argument("--registry", required=True, help="host:port of the Registry service")
     parser.add_argument("--parent", type=int, required=True, help="pid that it must not outlive")
+    parser.add_argument("--stand-by", action="store_true", help="a predecessor still runs")
     parser.add_argument("--log-format", choices=("json", "text"), default="json")
     parser.add_argument("--log-level", default="info")
     return parser.parse_args(given)
@@ -77,7 +81,9 @@ class ControlProcess:
         self._given = given
         self._segment = Segment(given.segment_fd)
         self._file = SettingsFile(given.config, given.run_dir / "accepted.toml")
-        self._settings = self._file.begin(again=bool(self._segment.cells[IDENTITY]))
+        self._settings = self._file.begin(
+            again=bool(self._segment.cells[IDENTITY]), stands_by=given.stand_by
+        )
         self._tickets = Tickets()
         self._tally = Tally()
         self._channels = Channels()
@@ -111,11 +117,12 @@ class ControlProcess:
             fleet, decide, effects.by_command(), self._broken
         )
         live = self._live(folds)
-        await self._open(live, folds)
+        self._folds, self._live_control = folds, live
         async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            await self._open()
             tasks.create_task(self._loop.run())
             tasks.create_task(live.sample())
-            tasks.create_task(self._file.watch(self._post))
             tasks.create_task(
                 watch_beats(self._segment, lambda: self._fleet().holding(), self._post)
             )
@@ -123,7 +130,7 @@ class ControlProcess:
     async def _open_store(self) -> Store:
         path = Path(self._settings.store.url.removeprefix("sqlite:"))
         self._held = hold(path, self._given.run_dir)
-        return await SqliteStore.open(path)
+        return await SqliteStore.open(path, self._given.stand_by)
 
     def _identity(self) -> int:
         """The segment's number; the first control gives it one."""
@@ -141,7 +148,8 @@ class ControlProcess:
         )
         now = asyncio.get_running_loop().time()
         wall = time.time() - now
-        fleet = restore(self._settings, documents, Life(layout, number, served, now, wall))
+        life = Life(layout, number, served, now, wall, self._given.stand_by)
+        fleet = restore(self._settings, documents, life)
         fleet = replace(fleet, unread=(*fleet.unread, *unread))
         await store.write((counter_change("generation", fleet.ceiling + GENERATIONS),))
         folds.clear_free(frozenset(fleet.book.holders))
@@ -174,6 +182,8 @@ class ControlProcess:
                 tally=self._tally,
                 worker=command,
                 settings=lambda: self._fleet().settings,
+                open_front=self._open_front,
+                close_front=self._close_front,
                 post=self._post,
             )
         )
@@ -189,21 +199,42 @@ class ControlProcess:
             _about(self._given, self._settings),
         )
 
-    async def _open(self, live: LiveControl, folds: Folds) -> None:
+    async def _open(self) -> None:
         """Every road on which something can happen; the supervisor's last: it starts the loop."""
         running = asyncio.get_running_loop()
-        enrolment = Enrolment(self._post, self._tickets, folds.sample)
-        self._registry = await serve_registry(enrolment, self._given.registry)
+        if not self._given.stand_by:
+            await self._serve_front()
         door = socket.socket(fileno=self._given.door_fd)
         self._door = await running.create_unix_server(self._links.connection, sock=door)
-        runner = web.AppRunner(create_app(live), access_log=None)
-        await runner.setup()
-        admin = socket.socket(fileno=self._given.admin_fd)
-        await web.SockSite(runner, admin, backlog=ADMIN_BACKLOG).start()
-        self._runner = runner
         sock = socket.socket(fileno=self._given.supervisor_fd)
         sock.setblocking(False)
         await running.create_unix_connection(lambda: self._orders, sock=sock)
+
+    async def _serve_front(self) -> None:
+        """Where operators and instances reach us."""
+        enrolment = Enrolment(self._post, self._tickets, self._folds.sample)
+        self._registry = await serve_registry(enrolment, self._given.registry)
+        app = create_app(self._live_control)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=FAREWELL_S)
+        await self._runner.setup()
+        admin = socket.socket(fileno=self._given.admin_fd)
+        self._site = web.SockSite(self._runner, admin, backlog=ADMIN_BACKLOG)
+        await self._site.start()
+        self._tasks.create_task(self._file.watch(self._post))
+
+    async def _open_front(self) -> None:
+        """The gateway is ours."""
+        self._file.keep_last()
+        await self._serve_front()
+
+    async def _close_front(self) -> None:
+        """A successor is there. gRPC cannot adopt a socket, so it binds the Registry's port anew,
+        as we can both (SO_REUSEPORT); instances whose calls fall between the two call again.
+        """
+        self._tasks.create_task(report(self._segment, self._fleet, self._orders.order))
+        await self._site.stop()
+        await self._registry.stop(FAREWELL_S)
+        await self._runner.cleanup()
 
     def _static_http(self, name: str) -> str:
         """The HTTP address that the file gives it; "" when it says itself."""
@@ -217,12 +248,13 @@ class ControlProcess:
 
 def _about(given: argparse.Namespace, settings: Settings) -> About:
     """What the supervisor wrote down when it began; ports that the system chose included."""
-    path = given.run_dir / "gateway.json"
+    path = given.run_dir / "gateway.json"  # the predecessor's, while we stand by
     try:
         document: dict[str, Any] = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return About(given.parent, time.time(), settings.gateway.listen)
-    return About(given.parent, path.stat().st_mtime, tuple(document["listen"]))
+    started = time.time() if given.stand_by else path.stat().st_mtime
+    return About(given.parent, started, tuple(document["listen"]))
 
 
 def _orphaned() -> None:

@@ -5,11 +5,9 @@ Everything that can be wrong before a process is started is found here and said 
 exit 2 for the config, 1 for what the machine refuses.
 """
 
-import fcntl
 import logging
 import os
 import resource
-import socket
 import sys
 from pathlib import Path
 from typing import Final
@@ -17,9 +15,13 @@ from typing import Final
 import click
 
 from gateway.config import ConfigInvalid, Settings, parse
-from gateway.listening import AddressUnusable, open_listeners, reserve
+from gateway.listening import AddressUnusable
+from gateway.mains.belongings import Belongings, holder, lock, open_door, own, sign, taken
 from gateway.state.shared import Layout, create
 from gateway.supervisor import Supervisor, write_whereabouts
+from gateway.takeover.giving import Giving
+from gateway.takeover.offer import DOOR, TakeOverRefused
+from gateway.takeover.taking import Taking
 from gateway.telemetry.log import chosen_format, configure
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,6 @@ EXIT_CONFIG: Final = 2
 SLOTS: Final = 1024  # instances, with every incarnation whose counters are still read
 SECTIONS: Final = 256  # models, and one for requests that name none
 LEASES: Final = 16_384  # requests in flight in one worker
-DOOR_BACKLOG: Final = 128
 DESCRIPTORS: Final = 1 << 20  # more than leases of every worker; some hard limits are absurd
 
 CONFIG = click.Path(dir_okay=False, path_type=Path)
@@ -86,10 +87,17 @@ def check(config_path: Path) -> None:
     default="info",
     show_default=True,
 )
-def serve(config_path: Path, log_format: str | None, log_level: str) -> None:
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Take sockets and instances over from the gateway that runs here, which finishes what it "
+    "holds: no connection is refused, no instance restarts. Starts as usual if none runs.",
+)
+def serve(config_path: Path, log_format: str | None, log_level: str, take_over: bool) -> None:
     """Run the gateway, and the instances that the config asks for.
 
-    SIGTERM drains and ends it, a second one cuts what is left; SIGHUP reads the config again.
+    SIGTERM drains and ends it, a second one cuts what is left; SIGHUP reads the config again. A
+    new version takes over from the old one with --take-over.
 
     Example: sluicegate serve --config config.toml
     """
@@ -99,15 +107,18 @@ def serve(config_path: Path, log_format: str | None, log_level: str) -> None:
     _raise_descriptor_limit()
     run_dir = Path(settings.gateway.run_dir).absolute()
     try:
-        lock = _lock(run_dir)
-        supervisor = _prepare(settings, config_path.absolute(), run_dir, log_format, log_level)
-    except (AddressUnusable, OSError) as exc:
+        begun = _begin(settings, run_dir, take_over)
+        spoken = ("--log-format", log_format, "--log-level", log_level)
+        supervisor = _prepare(begun, config_path.absolute(), run_dir, spoken)
+    except (AddressUnusable, TakeOverRefused, OSError) as exc:
         click.echo(f"sluicegate: {exc}", err=True)
         sys.exit(EXIT_REFUSED)
     code = supervisor.serve()
-    (run_dir / "gateway.json").unlink(missing_ok=True)
-    (run_dir / "door.sock").unlink(missing_ok=True)
-    os.close(lock)
+    if not supervisor.given_away and not supervisor.stands_by:  # else they are another gateway's
+        (run_dir / "gateway.json").unlink(missing_ok=True)
+        (run_dir / DOOR).unlink(missing_ok=True)
+    for name in ("door", "take-over"):
+        (run_dir / f"{name}.{os.getpid()}.sock").unlink(missing_ok=True)
     sys.exit(code)
 
 
@@ -118,75 +129,64 @@ def _raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
-def _lock(run_dir: Path) -> int:
-    """The lock on the run folder, held for the life of this process.
+def _begin(settings: Settings, run_dir: Path, take_over: bool) -> Belongings:
+    """What there is to begin with: of a running gateway, or our own.
 
-    Raises: AddressUnusable when another gateway holds it.
+    Raises: AddressUnusable, TakeOverRefused, OSError.
     """
-    run_dir.mkdir(parents=True, exist_ok=True)
-    fd = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(fd, 32).decode() or "unknown"
-        os.close(fd)
+    held = lock(run_dir)
+    if held is None and take_over:
+        return taken(settings, run_dir)
+    if held is None:
         raise AddressUnusable(
-            f"another gateway (pid {holder}) runs in {run_dir}: stop it, or give this one a "
-            "gateway.run_dir of its own in config.toml"
-        ) from None
-    os.ftruncate(fd, 0)
-    os.write(fd, str(os.getpid()).encode())
-    return fd
+            f"another gateway (pid {holder(run_dir)}) runs in {run_dir}: stop it, take over from "
+            "it with --take-over, or give this one a gateway.run_dir of its own in config.toml"
+        )
+    if take_over:
+        log.info("no gateway runs here to take over from: starting as usual")
+    return own(settings, run_dir, held)
 
 
 def _prepare(
-    settings: Settings, config_path: Path, run_dir: Path, log_format: str, log_level: str
+    begun: Belongings, config_path: Path, run_dir: Path, spoken: tuple[str, ...]
 ) -> Supervisor:
     """A supervisor with every socket open and nothing started yet.
 
     Raises: AddressUnusable.
     """
-    workers = settings.gateway.workers or os.cpu_count() or 1
-    descriptors: dict[str, int] = {}
-    listen: list[str] = []
-    for k, address in enumerate(settings.gateway.listen):
-        bound = open_listeners(address, "gateway.listen", workers)
-        descriptors |= {f"listen{index}.{k}": one.descriptor for index, one in enumerate(bound)}
-        listen.append(bound[0].address)
-    admin = open_listeners(settings.admin.listen, "admin.listen", 1)[0]
-    registry = reserve(settings.registry.listen, "registry.listen")
-    descriptors["admin"] = admin.descriptor
-    descriptors["registry"] = registry.descriptor
-    descriptors["door"] = _open_door(run_dir / "door.sock")
-    descriptors["segment"] = create(Layout(2 * workers + 2, SLOTS, SECTIONS, LEASES))
+    pid, facts, descriptors = os.getpid(), begun.facts, begun.descriptors
+    descriptors["door"] = open_door(run_dir / f"door.{pid}.sock").detach()
+    descriptors["segment"] = create(Layout(2 * begun.workers + 2, SLOTS, SECTIONS, LEASES))
     descriptors["life"], descriptors["life_write"] = os.pipe()
-    descriptors["instances_life"], descriptors["instances_life_write"] = os.pipe()
-    whereabouts = {
-        "pid": os.getpid(),
-        "listen": listen,
-        "admin": admin.address,
-        "registry": registry.address,
-        "config": str(config_path),
-    }
-    write_whereabouts(run_dir / "gateway.json", whereabouts)
-    log.info("listening", extra={"gateway": " ".join(listen), "admin": admin.address})
+    entrance = run_dir / f"take-over.{pid}.sock"
+    door = open_door(entrance)
+
+    def ours() -> None:
+        """From now on this is the gateway that runs here."""
+        sign(descriptors["lock"])
+        entrance.replace(run_dir / DOOR)
+        whereabouts = {
+            "pid": pid,
+            "listen": facts.listen,
+            "admin": facts.admin,
+            "registry": facts.registry,
+            "config": str(config_path),
+        }
+        write_whereabouts(run_dir / "gateway.json", whereabouts)
+        log.info("listening", extra={"gateway": " ".join(facts.listen), "admin": facts.admin})
+
     command = (
         *(sys.executable, "-P", "-m", "gateway.mains.control"),  # -P: our code, not the folder's
         *("--config", str(config_path), "--run-dir", str(run_dir)),
         *("--segment-fd", "{segment}", "--life-fd", "{life}", "--supervisor-fd", "{supervisor}"),
-        *("--door-fd", "{door}", "--admin-fd", "{admin}", "--registry", registry.address),
-        *("--parent", str(os.getpid()), "--log-format", log_format, "--log-level", log_level),
+        *("--door-fd", "{door}", "--admin-fd", "{admin}", "--registry", facts.registry),
+        *("--parent", str(pid), *spoken),
     )
-    return Supervisor(descriptors, command, workers)
-
-
-def _open_door(path: Path) -> int:
-    """The Unix socket on which workers find control, whichever control that is."""
-    if len(str(path)) > 100:  # sockaddr_un holds 108 bytes
-        raise AddressUnusable(f"{path} is too long for a Unix socket: shorten gateway.run_dir")
-    path.unlink(missing_ok=True)  # the lock says that its owner is gone
-    door = socket.socket(socket.AF_UNIX)
-    door.setblocking(False)
-    door.bind(str(path))
-    door.listen(DOOR_BACKLOG)
-    return door.detach()
+    supervisor = Supervisor(descriptors, command, begun.workers)
+    supervisor.children |= begun.children
+    supervisor.giving = Giving(supervisor, door, facts)
+    if begun.offered is not None:
+        supervisor.taking = Taking(supervisor, *begun.offered, ours)
+    else:
+        ours()
+    return supervisor

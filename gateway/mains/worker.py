@@ -36,6 +36,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--life-fd", type=int, required=True)
     parser.add_argument("--listen-fds", type=listen_fds, required=True, help="index:fd,index:fd")
     parser.add_argument("--parent", type=int, default=None, help="pid that it must not outlive")
+    parser.add_argument("--wait", action="store_true", help="accept nothing before it is told to")
     parser.add_argument("--log-format", choices=("json", "text"), default="json")
     parser.add_argument("--log-level", default="info")
     return parser.parse_args(given)
@@ -65,7 +66,8 @@ async def serve(given: argparse.Namespace) -> None:
 
     loop = asyncio.get_running_loop()
     plane = Plane(loop, ledger, Random(), monotonic_ns, suspect, clients_max())
-    worker = Worker(plane, given.index, given.row, given.control, given.listen_fds)
+    where = (given.index, given.row, given.control, given.listen_fds)
+    worker = Worker(plane, *where, given.wait)
     await worker.run()
 
 

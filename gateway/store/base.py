@@ -26,6 +26,10 @@ class StoreFailed(Exception):
     """A write did not happen; nothing has changed."""
 
 
+class Fenced(StoreFailed):
+    """Somebody else has claimed the store since: it has one writer, and that is the last one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Put:
     kind: str
@@ -51,5 +55,21 @@ class Store(Protocol):
 
         Raises: StoreFailed.
         """
+
+    async def reclaim(self, changes: Sequence[Change]) -> None:
+        """Be the writer again, whoever claimed it meanwhile, and write the changes.
+
+        Raises: StoreFailed.
+        """
+
+    async def claim(self) -> None:
+        """Become the writer, with all that was written so far, or change nothing at all. Only a
+        store that was opened to stand by has something to do.
+
+        Raises: StoreFailed; Fenced when somebody else has claimed it since it was read.
+        """
+
+    async def settled(self) -> None:
+        """Returns when every write that was begun has ended."""
 
     async def close(self) -> None: ...

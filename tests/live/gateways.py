@@ -67,8 +67,12 @@ class Gateway:
     def admin(self) -> str:
         return f"http://{self.where['admin']}"
 
-    async def start(self) -> None:
+    def listen(self) -> None:
+        """Read what it says from now on."""
         self._pump = asyncio.create_task(self._read())
+
+    async def start(self) -> None:
+        self.listen()
         await self.says(lambda text: text == "listening")
         self.where = json.loads((self.folder / "run" / "gateway.json").read_text())
 
@@ -141,11 +145,20 @@ async def running(
     folder: Path, text: str, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[Gateway]:
     """A gateway on the config `text`, which is written to the folder; killed at the end."""
-    path = folder / "config.toml"
-    path.write_text(text)
+    (folder / "config.toml").write_text(text)
+    async with started(folder, environment) as gateway:
+        await gateway.start()
+        yield gateway
+
+
+@asynccontextmanager
+async def started(
+    folder: Path, environment: Mapping[str, str] | None = None, *arguments: str
+) -> AsyncIterator[Gateway]:
+    """`sluicegate serve` in a folder that has a config; nothing it says has been read yet."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway.cli", "serve", "--config", str(path)),
-        *("--log-format", "json"),
+        *(sys.executable, "-m", "gateway.cli", "serve", "--config", str(folder / "config.toml")),
+        *("--log-format", "json", *arguments),
         stderr=asyncio.subprocess.PIPE,
         cwd=ROOT,
         env={**os.environ, **(environment or {})},
@@ -153,10 +166,8 @@ async def running(
     )
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as http:
-        gateway = Gateway(folder, process, http)
         try:
-            await gateway.start()
-            yield gateway
+            yield Gateway(folder, process, http)
         finally:
             with suppress(ProcessLookupError):
                 process.kill()

@@ -69,6 +69,7 @@ class Bench:
         self.segment = Segment(fd)
         self.store, self.launcher, self.pipe = FakeStore(), FakeLauncher(), Pipe()
         self.channels, self.tally = Channels(), Tally()
+        self.front: list[str] = []
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.file = SettingsFile(folder / "config.toml", folder / "accepted.toml")
         self.instance = FakeLifecycle()
@@ -100,10 +101,18 @@ class Bench:
                 tally=self.tally,
                 worker=WorkerCommand("/door", 2, 42, "json", "error"),
                 settings=lambda: settings,
+                open_front=self._open_front,
+                close_front=self._close_front,
                 post=self.events.put_nowait,
             )
         )
         self.table = effects.by_command()
+
+    async def _open_front(self) -> None:
+        self.front.append("open")
+
+    async def _close_front(self) -> None:
+        self.front.append("closed")
 
     async def do(self, command: c.Command) -> Any:
         result = self.table[type(command)](command)

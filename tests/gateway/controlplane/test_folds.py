@@ -9,7 +9,7 @@ from gateway.fleet.snapshot import FleetSnapshot
 from gateway.records import Outcome
 from gateway.state.ledger import Ledger
 from gateway.state.shared import ACCEPTED, SLOT_CELLS, Layout, Segment, create
-from gateway.store.base import Change, Documents, Put, Remove, StoreFailed
+from gateway.store.base import Change, Documents, Fenced, Put, Remove, StoreFailed
 from tests.gateway.fleet.builders import both_ready
 
 
@@ -26,6 +26,15 @@ class FakeStore:
         if self.broken:
             raise StoreFailed("disk full")
         self.written += changes
+
+    async def reclaim(self, changes: Sequence[Change]) -> None:
+        await self.write(changes)
+
+    async def claim(self) -> None:
+        if self.broken:
+            raise Fenced("somebody else writes")
+
+    async def settled(self) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.mains.serve import EXIT_CONFIG, EXIT_REFUSED, _lock
+from gateway.mains.belongings import lock
+from gateway.mains.serve import EXIT_CONFIG, EXIT_REFUSED
 from tests.gateway.mains.configs import quiet_config
 
 pytestmark = pytest.mark.live
@@ -62,7 +63,8 @@ def test_a_port_in_use_is_named_with_its_key(key: str, tmp_path: Path) -> None:
 
 def test_a_second_gateway_in_the_same_folder_is_told_who_is_there(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    held = _lock(run_dir)
+    held = lock(run_dir)
+    assert held is not None
     (tmp_path / "config.toml").write_text(quiet_config(tmp_path))
     done = sluicegate("serve", cwd=tmp_path)
     os.close(held)
