@@ -67,6 +67,7 @@ class Guard:
         try:
             self._log = LogFile(self._given.log, self._given.log_max_bytes)
             self._start()
+            self._let_go()
         except OSError as exc:
             self._say(f"failed {self._given.command[0]}: {exc}")
             return EXIT_FAILED
@@ -104,6 +105,15 @@ class Guard:
             os.close(theirs)
         command.returncode = 0  # reaped by us: keeps Popen from reaping or warning
         self._pid = command.pid
+
+    def _let_go(self) -> None:
+        """Of the supervisor's own output: whoever reads that may wait for its end, which comes when
+        the supervisor has been taken over and we go on. Our last words go to the log.
+        """
+        fd = os.open(self._given.log, os.O_WRONLY | os.O_APPEND)
+        for number in (1, 2):
+            os.dup2(fd, number)
+        os.close(fd)
 
     # -- what can happen
 
