@@ -132,9 +132,11 @@ def _in_hand(one: Asked, kills: Iterable[Kill]) -> Kill | None:
     thing at a time, so there is one such request at most."""
     if one.end is not End.BROKEN or one.begun:
         return None
-    return next(
-        (k for k in kills if one.port in k.ports and 0 <= k.at - one.began < IN_HAND_S), None
-    )
+    for kill in kills:
+        fresh = 0 <= kill.at - one.began < IN_HAND_S
+        if fresh and one.port in kill.ports and one.name not in (kill.held or ()):
+            return kill
+    return None
 
 
 def kept_promise(kill: Kill, asked: Mapping[str, Asked], named: Mapping[str, str]) -> Counter[str]:

@@ -1,5 +1,7 @@
 """The account of a run finds what it is there to find."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.chaos.audit import IN_HAND, UNREAD, Asked, End, Kill, audit, kept_promise
@@ -83,6 +85,8 @@ def test_one_request_of_each_dead_worker_may_have_been_in_hand() -> None:
         asked(End.WRONG, began=9.9),
     ):
         assert audit([no_excuse], {}, [kill]).unnamed == [no_excuse]
+    noted = replace(kill, held=frozenset({"a"}))
+    assert audit(fresh, {}, [noted]).unnamed == fresh
 
 
 def test_a_kill_does_not_excuse_what_broke_before_it() -> None:
