@@ -10,7 +10,7 @@ from tests.live.gateways import ROOT
 
 pytestmark = pytest.mark.live
 
-SECONDS = "25"  # of trouble; start and end come on top
+SECONDS = "20"  # of trouble; start and end come on top
 BOUND_S = 600.0  # on a machine that does everything else at the same time
 
 
@@ -38,7 +38,7 @@ async def test_whoever_is_killed_every_lost_request_has_a_name() -> None:
 
 
 async def test_what_an_operator_does_in_order_costs_nobody_anything() -> None:
-    code, said = await run("--seconds", "15", "--kills", "0", "--seed", "2")
+    code, said = await run("--seconds", "10", "--kills", "0", "--seed", "2")
     assert code == 0, said
     last = said.splitlines()[-1]
     assert re.fullmatch(r"sent=(\d+) answered=\1 lost=0 unnamed=0", last), said
