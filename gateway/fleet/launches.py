@@ -136,11 +136,12 @@ def carry_on(turn: Turn) -> None:
     if not turn.fleet.begun or turn.fleet.closing is not None:
         return
     for launched in tuple(turn.fleet.launches.values()):
+        if turn.fleet.instances[launched.name].intent is Intent.STOP:
+            if not launched.pid and launched.stage is not Stage.STOPPED:
+                turn.put_launch(replace(launched, stage=Stage.STOPPED, reason="stopped"))
+            continue
         due = launched.retries and turn.now >= launched.retry_at
         if launched.stage is not Stage.QUEUED and not due:
-            continue
-        if turn.fleet.instances[launched.name].intent is Intent.STOP:
-            turn.put_launch(replace(launched, stage=Stage.STOPPED, reason="stopped"))
             continue
         device, waits = _place(turn.fleet, launched)
         if not device:
@@ -239,7 +240,11 @@ def exited(turn: Turn, name: str, status: int | None, oom: bool) -> None:
     ready_for_s = turn.now - seen.ready_since if seen.ready_since else 0.0
     _dead(turn, seen, f"its process ended by {ended(status, oom)}")
     verdict = _judged(turn, launched, status, ready_for_s, oom)
-    _after_death(turn, launched, status, verdict, "")
+    why = ""
+    if launched.terminated_at is not None:  # by us
+        limit_s = turn.fleet.settings.launch.load_timeout_s
+        why = f"not READY after {limit_s:g} s, and stopped: {verdict.reason}"
+    _after_death(turn, launched, status, verdict, why)
 
 
 def _dead(turn: Turn, seen: Seen, why: str) -> None:

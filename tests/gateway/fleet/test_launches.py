@@ -12,7 +12,7 @@ from gateway.control import (
     StopInstance,
     UndrainInstance,
 )
-from gateway.fleet.commands import Answer, Command, Launch, ReadNeeds, Supervise
+from gateway.fleet.commands import Answer, Command, Launch, Supervise
 from gateway.fleet.durable import drain_change
 from gateway.fleet.events import (
     Asked,
@@ -22,10 +22,7 @@ from gateway.fleet.events import (
     LaunchOrdered,
     LeasesCut,
     NeedsRead,
-    Observed,
     Registered,
-    SettingsRead,
-    Source,
     StartFailed,
     Ticked,
     WorkerLinked,
@@ -38,28 +35,16 @@ from gateway.records import Health, Intent
 from gateway.store.base import Documents
 from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import LAUNCHED, begun, fresh, only, play, status, targets, texts
-
-A, B = "m-1-0", "m-1-1"
-
-
-def started(name: str, now: float) -> list[LaunchOrdered | Registered]:
-    loading = status(name, State.INITIALIZING, incarnation=f"{name}@{now}")
-    return [LaunchOrdered(name, hashed("t"), now), Registered(1, loading, "t", 0.0, 0, now)]
-
-
-def reading(name: str, born: float, now: float, state: State = State.READY) -> Observed:
-    one = status(name, state, incarnation=f"{name}@{born}", sequence=2)
-    return Observed(name, Source.POLL, one.grpc, "", one, 0, 0, now)
-
-
-def running() -> FleetSnapshot:
-    fleet, _ = play(begun(LAUNCHED), *started(A, 1.0), reading(A, 1.0, 11.0))
-    fleet, _ = play(fleet, *started(B, 12.0), reading(B, 12.0, 22.0))
-    assert targets(fleet) == [A, B]
-    return fleet
-
-
-TWO = LAUNCHED.replace("[[model]]", '[[device]]\nname = "d1"\nmemory_gb = 10\n[[model]]')
+from tests.gateway.fleet.launching import (
+    A_CHILD,
+    A,
+    B,
+    first_events,
+    kept,
+    reading,
+    running,
+    started,
+)
 
 
 def test_ids_are_model_version_ordinal() -> None:
@@ -90,9 +75,6 @@ def test_an_instance_in_error_is_shown_and_loads_no_more() -> None:
     fleet, _ = play(fleet, ChildExited(A_CHILD, 9, 78, 35.0))
     assert fleet.instances[A].state is State.ERROR  # what it said is what people want to read
     assert fleet.launches[A].stage is Stage.FAILED
-
-
-A_CHILD = f"instance.{A}"
 
 
 def test_memory_is_reserved_by_what_the_manifests_say() -> None:
@@ -151,6 +133,12 @@ def test_one_that_never_gets_ready_is_stopped_then_killed() -> None:
     assert only(Supervise, commands) == [Supervise(Kill(A_CHILD, 9))]
     fleet, commands = play(fleet, Ticked(9999.0))
     assert only(Supervise, commands) == []
+    fleet, _ = play(fleet, ChildExited(A_CHILD, 9, -9, 9999.0))
+    assert fleet.launches[A].reason.startswith(
+        "not READY after 1800 s, and stopped: signal 9 (SIGKILL)"
+    )
+    fleet, _ = play(fleet, Ticked(1e5), ChildExited(A_CHILD, 9, -9, 1e5))
+    assert fleet.launches[A].reason.startswith("signal 9")
 
 
 def test_only_the_holder_of_its_token_takes_its_name() -> None:
@@ -168,22 +156,6 @@ def test_the_end_of_a_stopped_one_is_no_death() -> None:
 
 
 # --- adoption ------------------------------------------------------------------------------------
-
-
-def kept(fleet: FleetSnapshot, commands: list[Command]) -> Documents:
-    """What the store holds after these commands."""
-    from gateway.fleet.commands import Write
-    from gateway.store.base import Put
-
-    documents: Documents = {}
-    for write in only(Write, commands):
-        for change in write.changes:
-            kind = documents.setdefault(change.kind, {})
-            if isinstance(change, Put):
-                kind[change.key] = change.document
-            else:
-                kind.pop(change.key, None)
-    return documents
 
 
 def history() -> Documents:
@@ -274,6 +246,16 @@ def kept_by(fleet: FleetSnapshot) -> Documents:
     return {"drains": {drain.key: drain.document}}
 
 
+@pytest.mark.parametrize("status", [1, 78])
+def test_one_that_is_down_by_itself_is_shown_as_stopped_when_that_is_ordered(status: int) -> None:
+    fleet, _ = play(running(), ChildExited(A_CHILD, 9, status, 30.0))
+    fleet, _ = play(fleet, asked(StopInstance(A, force=True), 30.1))
+    fleet, commands = play(fleet, LeasesCut(0, fleet.drains[A].token, (), 30.2), Ticked(1e4))
+    assert (fleet.launches[A].stage, fleet.launches[A].reason) == (Stage.STOPPED, "stopped")
+    assert fleet.drains[A].ended is not None
+    assert only(Launch, commands) == []
+
+
 def test_a_start_ends_a_crash_loop_and_its_count() -> None:
     fleet, now = running(), 30.0
     for _ in range(5):
@@ -311,86 +293,3 @@ def test_one_that_is_stopping_cannot_be_started_before_it_is_gone() -> None:
     denied = only(Answer, commands)[-1].value
     assert isinstance(denied, Denied)
     assert (denied.code, "too late" in denied.message) == ("conflict", True)
-
-
-# --- devices -------------------------------------------------------------------------------------
-
-
-def launched_on(fleet: FleetSnapshot) -> dict[str, str]:
-    return {one.name: one.device for one in fleet.launches.values()}
-
-
-def first_events() -> tuple[ChildrenSeen, WorkerLinked]:
-    return ChildrenSeen({}, 1, frozenset(), 0.0), WorkerLinked(0, 0, 7, 0, 0.0)
-
-
-def test_instances_spread_over_devices_and_load_side_by_side() -> None:
-    _, commands = play(fresh(TWO), *first_events())
-    assert only(Launch, commands) == [Launch(A, "m", "1", "d0"), Launch(B, "m", "1", "d1")]
-
-
-def test_only_devices_of_the_first_one_s_kind_are_taken_unless_one_is_named() -> None:
-    text = TWO.replace('name = "d1"', 'name = "d1"\nkind = "ascend"')
-    _, commands = play(fresh(text), *first_events())
-    assert only(Launch, commands) == [Launch(A, "m", "1", "d0")]
-    named = text.replace("replicas =", 'device = "d1"\nreplicas =')
-    _, commands = play(fresh(named), *first_events())
-    assert only(Launch, commands) == [Launch(A, "m", "1", "d1")]
-
-
-def test_nothing_is_started_before_its_manifest_has_been_read() -> None:
-    fleet, commands = play(fresh(LAUNCHED), *first_events(), keep=False)
-    assert only(ReadNeeds, commands) == [ReadNeeds(frozenset({("m", "1")}))]
-    assert only(Launch, commands) == []
-    fleet, commands = play(fleet, NeedsRead({("m", "1"): 11 << 30}, 0.1), keep=False)
-    assert only(Launch, commands) == []
-    assert fleet.launches[A].reason == (
-        "waits for memory on d0: needs 11.0 GB, 10.0 GB of 10.0 GB are free"
-    )
-
-
-def test_the_config_s_word_on_memory_goes_before_the_manifest_s() -> None:
-    text = LAUNCHED.replace("replicas =", "memory_gb = 9\nreplicas =")
-    fleet, _ = play(begun(text), *started(A, 1.0), reading(A, 1.0, 11.0))
-    assert "needs 9.0 GB, 1.0 GB of 10.0 GB are free" in fleet.launches[B].reason
-
-
-def test_a_snapshot_that_said_nothing_is_looked_at_again_after_a_death() -> None:
-    fleet, commands = play(running(), ChildExited(A_CHILD, 9, 78, 30.0))
-    assert only(ReadNeeds, commands) == [ReadNeeds(frozenset({("m", "1")}))]
-    fleet, _ = play(running(), NeedsRead({("m", "1"): 1 << 30}, 25.0))
-    fleet, commands = play(fleet, ChildExited(A_CHILD, 9, 78, 30.0))
-    assert only(ReadNeeds, commands) == []  # it never changes once it is there
-
-
-def test_a_device_counts_its_process_though_the_file_names_another_by_now() -> None:
-    text = TWO.replace("replicas =", 'device = "d0"\nreplicas =').replace('"1" = 2 }', '"1" = 1 }')
-    fleet, _ = play(begun(text), *started(A, 1.0), reading(A, 1.0, 11.0))
-    moved = text.replace('device = "d0"', 'device = "d1"')
-    event = SettingsRead(0, "test", False, None, moved, parse(moved), (), 20.0)
-    fleet, _ = play(fleet, event)
-    assert (fleet.launches[A].wish, launched_on(fleet)) == ("d1", {A: "d0"})
-    fleet, commands = play(fleet, ChildExited(A_CHILD, 9, 1, 30.0), Ticked(31.0))
-    assert only(Launch, commands) == [Launch(A, "m", "1", "d1")]
-
-
-def test_a_device_is_free_only_when_the_process_is_gone() -> None:
-    """Its state, and what it says, are no evidence of that."""
-    one = LAUNCHED.replace("memory_gb = 10", "memory_gb = 1")
-    fleet, _ = play(begun(one), NeedsRead({("m", "1"): 1 << 30}, 0.5))
-    fleet, _ = play(fleet, *started(A, 1.0), reading(A, 1.0, 11.0))
-    stop = Asked(1, StopInstance(A, force=True), False, None, 20.0)
-    fleet, commands = play(fleet, stop, reading(A, 1.0, 21.0, State.STOPPED), Ticked(500.0))
-    assert only(Launch, commands) == []
-    fleet, commands = play(fleet, ChildExited(A_CHILD, 9, -9, 501.0))
-    assert only(Launch, commands) == [Launch(B, "m", "1", "d0")]
-
-
-def test_what_was_adopted_is_counted_where_it_was_started() -> None:
-    first, commands = play(fresh(TWO), *first_events())
-    first, more = play(first, *started(A, 1.0), *started(B, 1.0), reading(B, 1.0, 11.0))
-    assert launched_on(first) == {A: "d0", B: "d1"}
-    children = ChildrenSeen({"worker0.0": 7, f"instance.{B}": 99}, 1, frozenset(), 50.0)
-    again, commands = play(fresh(TWO, kept(first, commands + more)), children)
-    assert launched_on(again)[B] == "d1"
-    assert only(Launch, commands) == [Launch(A, "m", "1", "d0")]  # d1 may be loading
