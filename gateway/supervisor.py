@@ -349,6 +349,7 @@ class Supervisor:
             if child.said_fd >= 0:  # its pidfd stays: who has started it has to reap it
                 self._selector.unregister(child.said_fd)
                 os.close(child.said_fd)
+                child.said_fd = -1
         for name in shared(self.descriptors):
             os.close(self.descriptors.pop(name))
 

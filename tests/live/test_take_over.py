@@ -158,6 +158,22 @@ async def test_an_instance_that_came_along_is_watched_and_killed_as_if_it_was_ou
         assert (await ask(second, "m")).whole
 
 
+async def test_an_instance_that_ends_meanwhile_costs_the_predecessor_nothing_it_still_holds(
+    tmp_path: Path,
+) -> None:
+    """Once the predecessor read from the guard's pipe that it had given away, and died of it."""
+    async with serving(tmp_path) as first:
+        (long,) = await streams(first, 1)
+        (held,) = {lease["instance"] for lease in (await first.read("/leases"))["leases"]}
+        (other,) = {"m-1-0", "m-1-1"} - {held}
+        async with successor(first) as second:
+            after = len(second.lines)
+            os.kill((await second.pids())[other], signal.SIGKILL)
+            await second.says(lambda text: text.startswith(f"{other} ended"), after)
+            assert (await long).whole
+            assert await ended(first) == 0
+
+
 async def test_a_drain_of_the_successor_waits_for_what_the_predecessor_holds(
     tmp_path: Path,
 ) -> None:
