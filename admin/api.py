@@ -61,6 +61,7 @@ def _under(prefix: str) -> list[web.RouteDef]:
         web.get(f"{prefix}/leases", reading.leases),
         web.delete(f"{prefix}/leases/{{request_id}}", changes.cancel_lease),
         web.get(f"{prefix}/events", reading.events, allow_head=False),  # a HEAD would never end
+        web.get(f"{prefix}/history", reading.history),
         web.get(f"{prefix}/config", reading.config),
         web.post(f"{prefix}/config/check", changes.check_config),
         web.post(f"{prefix}/config/reload", changes.reload),

@@ -5,6 +5,8 @@ Synchronous, from the standard library: a verb of the CLI is a call or two, and 
 """
 
 import http.client
+import os
+import pwd
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ from urllib.parse import urlencode
 import orjson
 
 from admin import views
-from admin.openapi import PREFIX
+from admin.openapi import PREFIX, SAYS
 from admin.views import Document
 from gateway.control import Problem
 
@@ -101,7 +103,8 @@ class Calls:
         raw = None if body is None else orjson.dumps(body)
         types = {} if raw is None else {"Content-Type": "application/json"}
         try:
-            connection.request(method, target, raw, {**types, **fields, "Connection": "close"})
+            given = {**types, **fields, SAYS: _user(), "Connection": "close"}
+            connection.request(method, target, raw, given)
             return connection.getresponse()
         except (OSError, http.client.HTTPException) as exc:
             connection.close()
@@ -147,3 +150,12 @@ class Calls:
             problems = [views.read(Problem, one) for one in error.get("problems", ())]
             raise Unanswered(error["code"], error["message"], problems)
         return document
+
+
+def _user() -> str:
+    """Whom the history names; a number when the system has no name for him."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = f"uid {os.getuid()}"
+    return name.encode("ascii", "replace").decode()

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from admin import requests, views
 from admin.answers import CONTROL, check, checked, drain_document, json_answer
+from admin.openapi import SAYS
 from admin.refusals import Refused
 from gateway.control import (
     Ask,
@@ -23,6 +24,7 @@ from gateway.control import (
     UndrainInstance,
 )
 
+NAME_MAX: Final = 80
 BODY_MAX_BYTES: Final = 1 << 20  # a config.toml with thousands of instances fits
 
 
@@ -99,9 +101,17 @@ async def _carry_out(request: web.Request, ask: Ask) -> web.Response:
 async def _asked(request: web.Request, ask: Ask) -> views.Document:
     how = checked(requests.options(request.query, request.headers.get("If-Match")))
     receipt = await request.app[CONTROL].ask(
-        ask, wait=how.wait, dry_run=how.dry_run, revision=how.revision
+        ask, wait=how.wait, dry_run=how.dry_run, revision=how.revision, by=_caller(request)
     )
     return views.receipt(receipt, how.dry_run)
+
+
+def _caller(request: web.Request) -> str:
+    """Who asks, as he says himself, and from where: for the history. Nothing is decided by it."""
+    where = request.remote or "this machine"
+    said = request.headers.get(SAYS, "")
+    name = "".join(one for one in said if one.isascii() and one.isprintable())[:NAME_MAX]
+    return f"{name or 'somebody'} at {where}"
 
 
 async def _body(request: web.Request) -> Any:

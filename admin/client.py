@@ -17,6 +17,7 @@ from admin.calls import NOW, TIMEOUT_S, Calls, How, Unanswered
 from admin.openapi import PREFIX
 from admin.views import Document
 from gateway.control import (
+    ChangeView,
     DrainView,
     Event,
     InstanceView,
@@ -69,6 +70,10 @@ class Reads:
         query = urlencode({key: value for key, value in given.items() if value is not None})
         found = self._calls.call("GET", f"/leases?{query}" if query else "/leases")["leases"]
         return tuple(views.read(LeaseView, one) for one in found)
+
+    def history(self) -> tuple[ChangeView, ...]:
+        found = self._calls.call("GET", "/history")["history"]
+        return tuple(views.read(ChangeView, one) for one in found)
 
     def config(self) -> dict[str, dict[str, Any]]:
         """Dotted key: {"value", "origin"}."""

@@ -252,6 +252,31 @@ def cancel(terminal: Terminal, request_id: str, how: How) -> None:
     terminal.tell(terminal.client.change.cancel(request_id, how), how)
 
 
+# --- history -------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("subject", required=False)
+@speaks
+def history(terminal: Terminal, subject: str | None) -> None:
+    """Show who changed what and when, and how drains ended; kept over restarts.
+
+    SUBJECT is a model, an instance, a request, or config.toml. The last thousand are kept.
+
+    \b
+    Example: sluicegate history
+             sluicegate history smollm2-135m-instruct-1-0
+    """
+    found = terminal.client.read.history()
+    wanted = [one for one in found if subject in {None, one.subject}]
+    if terminal.as_json:
+        terminal.dump({"history": [views.change(one) for one in wanted]})
+    elif wanted:
+        terminal.show(tables.history(wanted))
+    else:
+        terminal.show("nothing was changed so far" if subject is None else f"nothing of {subject}")
+
+
 # --- events --------------------------------------------------------------------------------------
 
 

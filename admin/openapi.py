@@ -12,6 +12,7 @@ from admin.schemas import TEXT, reference, schemas
 from admin.views import Document
 
 PREFIX: Final = "/admin/v1"
+SAYS: Final = "X-Sluicegate-By"  # a field of requests: who asks, in his own words, for the history
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ OPERATIONS: Final = (
         (503,),
         query=("after", "follow"),
     ),
+    _read("/history", "Who changed what and when, oldest first; over restarts.", "History"),
     _read("/config", "Every key in force, with its origin.", "Config"),
     Operation(
         "POST",

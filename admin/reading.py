@@ -130,6 +130,12 @@ async def events(request: web.Request) -> web.StreamResponse:
     return await streams.serve(request, request.app[CONTROL].events(wanted.after), wanted)
 
 
+async def history(request: web.Request) -> web.Response:
+    check(requests.plain(request.query))
+    control = request.app[CONTROL]
+    return numbered(control, "history", [views.change(one) for one in control.history()])
+
+
 async def config(request: web.Request) -> web.Response:
     check(requests.plain(request.query))
     control = request.app[CONTROL]

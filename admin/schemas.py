@@ -11,7 +11,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from admin.requests import GRACE_MAX_S, WEIGHT_MAX
 from admin.views import NULLS, Document
-from gateway.control import DrainView, InstanceView, LeaseView, ModelView, StatusView
+from gateway.control import ChangeView, DrainView, InstanceView, LeaseView, ModelView, StatusView
 
 TEXT: Final = {"type": "string", "minLength": 1}
 FLAG: Final = {"type": "boolean"}
@@ -25,6 +25,7 @@ NAMES: Final[dict[type, str]] = {
     ModelView: "Model",
     DrainView: "Drain",
     LeaseView: "Lease",
+    ChangeView: "Change",
 }
 
 
@@ -82,6 +83,7 @@ def schemas() -> Document:
         "Models": _listing("models", "Model"),
         "Drains": _listing("drains", "Drain"),
         "Leases": _listing("leases", "Lease"),
+        "History": _listing("history", "Change"),
         "Config": _object(
             {
                 **NUMBERS,

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.control import (
+    ChangeView,
     DrainView,
     Event,
     InstanceView,
@@ -44,7 +45,7 @@ STYLES: Final = {
 def _table(*columns: str, right: Sequence[str] = ()) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        wraps = column == "REASON"  # a sentence
+        wraps = column in {"REASON", "CHANGE"}  # a sentence
         table.add_column(column, justify="right" if column in right else "left", no_wrap=not wraps)
     return table
 
@@ -221,6 +222,14 @@ def drain(view: DrainView) -> str:
     if view.ended is not None:
         return f"{view.instance}: {view.phase} after {span(view.ended - view.began)}"
     return f"{view.instance}: {view.phase}, {requests} held, {span(view.remaining_s)} left"
+
+
+def history(views: Sequence[ChangeView]) -> Table:
+    table = _table("WHEN", "BY", "KIND", "SUBJECT", "CHANGE", "REVISION", right=("REVISION",))
+    for one in views:
+        clock = datetime.fromtimestamp(one.at).strftime("%Y-%m-%d %H:%M:%S")
+        table.add_row(clock, one.by, one.kind, one.subject, one.text, str(one.revision))
+    return table
 
 
 def event(happened: Event, clock: str) -> str:

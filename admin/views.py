@@ -12,6 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from gateway.control import (
+    ChangeView,
     DrainView,
     Event,
     InstanceView,
@@ -50,6 +51,10 @@ def drain(view: DrainView) -> Document:
 
 
 def lease(view: LeaseView) -> Document:
+    return asdict(view)
+
+
+def change(view: ChangeView) -> Document:
     return asdict(view)
 
 

@@ -176,6 +176,19 @@ class Event:
     fields: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeView:
+    """A change of intent, or a drain's end; kept in the store, the last thousand of them."""
+
+    id: int
+    at: float
+    by: str  # who asked, as he says himself, and from where; or what made the gateway do it
+    kind: str  # weights, drain, instance, lease, config
+    subject: str
+    text: str  # what changed, a sentence each
+    revision: int
+
+
 # --- what can be asked ---------------------------------------------------------------------------
 
 
@@ -314,7 +327,12 @@ class Control(Protocol):
     def check(self, text: str) -> tuple[Problem, ...]:
         """What is wrong with a candidate config.toml, what cannot change live included."""
 
-    async def ask(self, ask: Ask, *, wait: bool, dry_run: bool, revision: int | None) -> Receipt:
+    def history(self) -> tuple[ChangeView, ...]:
+        """What was changed, by whom and when, oldest first; over restarts."""
+
+    async def ask(
+        self, ask: Ask, *, wait: bool, dry_run: bool, revision: int | None, by: str = "an operator"
+    ) -> Receipt:
         """Carry out a change; with `wait`, return once every worker serves it.
 
         Raises: Denied; nothing has changed.

@@ -16,6 +16,7 @@ from gateway.config import ConfigInvalid, Problem, parse, unchangeable
 from gateway.control import (
     Ask,
     CancelLease,
+    ChangeView,
     Denied,
     DrainView,
     Event,
@@ -125,6 +126,9 @@ class LiveControl:
             if instance in {None, lease.instance} and model in {None, lease.model}
         )
 
+    def history(self) -> tuple[ChangeView, ...]:
+        return tuple(views.change(one) for one in self._loop.state.history)
+
     def config(self) -> dict[str, Any]:
         return origins(self._loop.state)
 
@@ -137,11 +141,13 @@ class LiveControl:
 
     # -- asking
 
-    async def ask(self, ask: Ask, *, wait: bool, dry_run: bool, revision: int | None) -> Receipt:
+    async def ask(
+        self, ask: Ask, *, wait: bool, dry_run: bool, revision: int | None, by: str = "an operator"
+    ) -> Receipt:
         if isinstance(ask, CancelLease):
             self._check_lease(ask.request_id)
         ticket, answer = self._tickets.draw()
-        self._loop.post(events.Asked(ticket, ask, dry_run, revision, self._now()))
+        self._loop.post(events.Asked(ticket, ask, dry_run, revision, self._now(), by))
         try:
             async with asyncio.timeout(ASK_S):
                 receipt: Receipt = await answer

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.control import (
+    ChangeView,
     DeviceView,
     DrainView,
     InstanceView,
@@ -18,6 +19,7 @@ from gateway.control import (
     WorkerView,
 )
 from gateway.fleet.drain import ENDED, Drain, Lost
+from gateway.fleet.history import Entry
 from gateway.fleet.registry import Seen
 from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot, Stage
@@ -167,6 +169,10 @@ def _lost(lost: Lost) -> LostView:
         bytes=lost.request.bytes,
         cause=lost.cause,
     )
+
+
+def change(one: Entry) -> ChangeView:
+    return ChangeView(one.id, one.at, one.by, one.kind, one.subject, one.text, one.revision)
 
 
 def leases(fleet: FleetSnapshot, segment: Segment, now: float) -> tuple[LeaseView, ...]:

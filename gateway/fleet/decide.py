@@ -9,14 +9,14 @@ Years of the control plane can be replayed from a list of events.
 from math import inf
 from typing import Final
 
-from gateway.control import Denied, Receipt, Reload
+from gateway.control import Receipt
 from gateway.fleet import (
     adoption,
-    asks,
     closing,
     drains,
     handover,
     instances,
+    intent,
     launches,
     registrations,
     workers,
@@ -24,13 +24,9 @@ from gateway.fleet import (
 from gateway.fleet.commands import (
     Answer,
     Command,
-    Count,
     FoldSlot,
     Follow,
-    KeepText,
-    ReadSettings,
     WakeAt,
-    Write,
 )
 from gateway.fleet.durable import GENERATIONS, counter_change
 from gateway.fleet.events import (
@@ -86,9 +82,6 @@ from gateway.fleet.table import build, same
 from gateway.fleet.turn import Turn
 from gateway.store.base import Remove
 
-HANDING_OVER: Final = Denied(
-    "handing_over", "a take-over is under way: nothing is changed before its end, ask again"
-)
 # Frequent, and none of them brings a deadline nearer, those of drains apart.
 READINGS: Final = (Observed, PollFailed, Beaten)
 
@@ -144,7 +137,7 @@ def _take(turn: Turn, event: Event) -> None:
         case LeasesCut():
             drains.were_cut(turn, event)
         case Asked() | ReloadAsked() | SettingsRead() | IntentKept() | WriteFailed():
-            _take_intent(turn, event)
+            intent.take(turn, event)
         case Ticked():
             workers.ticked(turn)
             instances.ticked(turn)
@@ -224,107 +217,6 @@ def _begin(turn: Turn, event: ChildrenSeen) -> None:
         if seen.grpc:
             turn.order(Follow(seen.name, seen.grpc))
     turn.routes_moved = True
-
-
-# --- intent: one change at a time, stored before it is true --------------------------------------
-
-
-def _take_intent(
-    turn: Turn, event: Asked | ReloadAsked | SettingsRead | IntentKept | WriteFailed
-) -> None:
-    match event:
-        case ReloadAsked(why):
-            turn.order(ReadSettings(0, why))
-        case Asked(ticket) if turn.fleet.still:
-            turn.order(Answer(ticket, HANDING_OVER))
-        case SettingsRead() if turn.fleet.still:
-            _answer_reload(turn, event, HANDING_OVER)
-        case Asked(ticket, Reload(), dry_run, revision):
-            turn.order(ReadSettings(ticket, "asked by an operator", dry_run, revision))
-        case Asked() | SettingsRead():
-            turn.change(asks=(*turn.fleet.asks, event))
-            if len(turn.fleet.asks) == 1:
-                _plan_next(turn)
-        case IntentKept():
-            _kept(turn, turn.fleet.asks[0])
-            _plan_next(turn)
-        case WriteFailed(IntentKept(), reason):
-            _answer(turn, turn.fleet.asks[0], Denied("store_failed", reason))
-            _plan_next(turn)
-        case WriteFailed(SlotKept(slot), reason):
-            turn.record("gateway", "store", f"slot {slot} not kept: {reason}", warn=True)
-            instances.slot_not_kept(turn, slot)
-        case WriteFailed(_, reason):
-            turn.record("gateway", "store", reason, warn=True)
-
-
-def _plan(turn: Turn, event: Asked | SettingsRead) -> asks.Plan:
-    if turn.fleet.closing is not None:
-        raise Denied("closing", "the gateway is closing: nothing is changed any more")
-    if event.revision is not None and event.revision != turn.fleet.revision:
-        text = f"the revision is {turn.fleet.revision}, not {event.revision}: look again"
-        raise Denied("revision_moved", text)
-    if isinstance(event, SettingsRead):
-        return adoption.plan(turn.fleet, event)
-    return asks.plan(turn.fleet, event.ask, turn.now)
-
-
-def _plan_next(turn: Turn) -> None:
-    """Begin the first ask that has something to store; those that have not are answered now."""
-    while turn.fleet.asks:
-        event = turn.fleet.asks[0]
-        try:
-            plan = _plan(turn, event)
-        except Denied as denied:
-            _answer(turn, event, denied)
-            continue
-        if event.dry_run or not (plan.changes or plan.unstored):
-            turn.receipts.append((event.ticket, plan.sentences))
-            turn.change(asks=turn.fleet.asks[1:])
-            if isinstance(event, SettingsRead) and not event.dry_run:
-                adoption.in_force(turn)
-            continue
-        revision = counter_change("revision", turn.fleet.revision + 1)
-        turn.order(Write((*plan.changes, revision), IntentKept(event.ticket, turn.now)))
-        return
-
-
-def _kept(turn: Turn, event: Asked | SettingsRead) -> None:
-    """Carry out what the store has, unless the fleet has moved away from under it."""
-    try:
-        plan = _plan(turn, event)
-    except Denied as denied:  # it has left meanwhile, or the gateway began to close
-        turn.change(revision=turn.fleet.revision + 1)
-        _answer(turn, event, denied)
-    else:
-        _carry_out(turn, event, plan.sentences)
-
-
-def _carry_out(turn: Turn, event: Asked | SettingsRead, sentences: tuple[str, ...]) -> None:
-    turn.change(asks=turn.fleet.asks[1:], revision=turn.fleet.revision + 1)
-    turn.receipts.append((event.ticket, sentences))
-    if isinstance(event, Asked):
-        asks.carry_out(turn, event.ask)
-        return
-    assert event.settings is not None, "planned, so it parsed"
-    adoption.carry_out(turn, event.settings)
-    turn.order(KeepText(event.text))
-    turn.order(Count("reloads", "applied"))
-    text = f"config.toml taken over ({event.why}): {', '.join(sentences)}"
-    turn.record("config", "config.toml", text, changes=list(sentences), why=event.why)
-
-
-def _answer(turn: Turn, event: Asked | SettingsRead, denied: Denied) -> None:
-    turn.change(asks=turn.fleet.asks[1:])
-    if isinstance(event, SettingsRead):
-        _answer_reload(turn, event, denied)
-    else:
-        turn.order(Answer(event.ticket, denied))
-
-
-def _answer_reload(turn: Turn, event: SettingsRead, denied: Denied) -> None:
-    turn.order(Answer(event.ticket, denied))
-    adoption.refused(turn, event, denied)
 
 
 # --- what follows every event --------------------------------------------------------------------

@@ -25,6 +25,7 @@ from gateway.fleet.drain import (
 )
 from gateway.fleet.durable import drain_change
 from gateway.fleet.events import LeasesCut, SlotEmptied, SlotSent
+from gateway.fleet.history import kept
 from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot, Stage
@@ -37,6 +38,7 @@ from sluicegate.v1.states import Phase as InstancePhase
 from sluicegate.v1.states import State
 
 REVIVED: Final = frozenset({Stage.STOPPED, Stage.FAILED, Stage.BACKING_OFF, Stage.CRASH_LOOP})
+NAMED_MAX: Final = 20  # lost requests in a sentence; the drain itself lists them all
 HELD_OUT_S: Final = 86_400.0  # told to an instance that came back while it is held out
 
 
@@ -203,6 +205,13 @@ def _ended(turn: Turn, drain: Drain) -> None:
     turn.order(CountDrain(outcome, duration_s))
     text = f"drain of {drain.name} ended after {duration_s:.1f} s: {outcome}"
     turn.record("drain", drain.name, text, lost=len(drain.lost), stop=drain.stop)
+    if drain.lost:
+        named = ", ".join(f"{one.request.request_id:016x}" for one in drain.lost[:NAMED_MAX])
+        more = f" and {len(drain.lost) - NAMED_MAX} more" if len(drain.lost) > NAMED_MAX else ""
+        text = f"{text}, {len(drain.lost)} lost: {named}{more}"
+    entry = turn.draft("the gateway", ("drain", drain.name), text, turn.fleet.revision)
+    turn.keep(*kept(turn.fleet.history, entry))
+    turn.enter(entry)
     seen = turn.fleet.instances.get(drain.name)
     if seen is not None and seen.retired:
         turn.forget(drain.name, farewell(seen))

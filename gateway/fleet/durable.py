@@ -10,10 +10,11 @@ from typing import Final
 
 from gateway.fleet.drain import ENDED, Drain, Phase
 from gateway.fleet.reading import Document
-from gateway.fleet.registry import Seen
+from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.slots import SlotBook
+from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.weights import Overrides
-from gateway.store.base import Put
+from gateway.store.base import Change, Put, Remove
 
 GENERATIONS: Final = 1000  # reserved at once: one write for many tables
 CREATED: Final = "created:"  # keys of kind `counters`, with the model's name behind
@@ -77,6 +78,25 @@ def drain_change(drain: Drain, wall: float, now: float) -> Put:
         "remaining_s": max(0.0, drain.deadline - now),
     }
     return Put("drains", drain.name, document)
+
+
+def as_it_is(fleet: FleetSnapshot, change: Change, now: float) -> Change:
+    """What takes the change back in the store: the fleet has not followed it."""
+    kind, key = change.kind, change.key
+    put: Put | None = None
+    if kind == "drains" and key in fleet.drains:
+        put = drain_change(fleet.drains[key], fleet.wall, now)
+    elif kind == "instances" and key in fleet.instances:
+        seen = fleet.instances[key]
+        if seen.origin is not Origin.CONFIG or seen.retired:
+            put = Put(kind, key, instance_document(seen))
+    elif kind == "weights" and key.startswith(OF_INSTANCE):
+        name = key.removeprefix(OF_INSTANCE)
+        if name in fleet.instance_overrides:
+            put = overrides_change(key, {name: fleet.instance_overrides[name]})
+    elif kind == "weights" and fleet.overrides.get(key):
+        put = overrides_change(key, fleet.overrides[key])
+    return put or Remove(kind, key)
 
 
 def counter_change(name: str, value: int) -> Put:

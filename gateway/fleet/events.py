@@ -268,6 +268,7 @@ class Asked:
     dry_run: bool
     revision: int | None  # the one it was decided on; None: whatever holds
     now: float
+    by: str = "an operator"  # who, for the history
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from math import inf
 from gateway.config import NAME, Settings, is_address
 from gateway.fleet.drain import ENDED, Drain, Lost, Phase
 from gateway.fleet.durable import CREATED, OF_INSTANCE
+from gateway.fleet.history import HISTORY_MAX, KIND, entry
 from gateway.fleet.reading import Document, Reading
 from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.slots import NO_SLOT, Holder, SlotBook, leave
@@ -40,6 +41,8 @@ def restore(settings: Settings, documents: Documents, life: Life) -> FleetSnapsh
     reading = Reading(documents)
     counters = reading.each("counters", lambda _, document: int(document["value"]))
     generation = max(counters.get("generation", 0), life.served)
+    entries = reading.each(KIND, lambda _, document: entry(document)).values()
+    history = tuple(sorted(entries, key=lambda one: one.id))[-HISTORY_MAX:]
     fleet = FleetSnapshot(
         settings=settings,
         book=_book(reading, life),
@@ -56,6 +59,8 @@ def restore(settings: Settings, documents: Documents, life: Life) -> FleetSnapsh
         revision=counters.get("revision", 0),
         wall=life.wall,
         stands_by=life.stands_by,
+        history=history,
+        entries=history[-1].id if history else 0,
     )
     fleet = _with_instances(fleet, reading, documents, life.now)
     fleet = _with_intent(fleet, reading, life.now)

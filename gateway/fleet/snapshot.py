@@ -15,10 +15,12 @@ from gateway.config import Model, Settings
 from gateway.fleet.drain import Drain
 from gateway.fleet.events import Asked, SettingsRead
 from gateway.fleet.health import Rules
+from gateway.fleet.history import Entry
 from gateway.fleet.registry import Seen, admissible
 from gateway.fleet.slots import NO_SLOT, SlotBook
 from gateway.fleet.weights import NO_OVERRIDES, InForce, Override, Overrides, in_force
 from gateway.records import RouteTable
+from gateway.store.base import Change
 
 # A table costs control and a worker some 20 us for each instance: a thousand that become READY one
 # after another would have a thousand of them made. A small fleet has no such trouble.
@@ -134,6 +136,10 @@ class FleetSnapshot:
     # Requests that a predecessor still holds, by instance; None: it has not said yet.
     elsewhere: Mapping[str, int] | None = field(default_factory=dict)
     asks: tuple["Asked | SettingsRead", ...] = ()  # first: being stored; others wait for it
+    storing: tuple[Change, ...] = ()  # of the first ask
+    drafted: Entry | None = None  # of the same
+    history: tuple[Entry, ...] = ()  # oldest first
+    entries: int = 0  # number of the one made last
     tokens: int = 0  # given to workers last
     noted_at: float = -inf  # standings sent last
     armed: float = inf  # when the next tick comes

@@ -12,6 +12,7 @@ from gateway.fleet.commands import Command, Follow, ReadNeeds, Record, Unfollow,
 from gateway.fleet.drain import Drain
 from gateway.fleet.durable import OF_INSTANCE, drain_change, instance_document
 from gateway.fleet.events import FactKept
+from gateway.fleet.history import Entry, grown
 from gateway.fleet.registry import STATIC, Origin, Seen
 from gateway.fleet.slots import leave
 from gateway.fleet.snapshot import FleetSnapshot, Launched, Worker
@@ -47,6 +48,17 @@ class Turn:
     def keep(self, *changes: Change) -> None:
         """Write what nothing waits for."""
         self.order(Write(changes, FactKept(self.now)))
+
+    # -- history
+
+    def draft(self, by: str, about: tuple[str, str], text: str, revision: int) -> Entry:
+        """An entry with a number of its own; it counts once the store has it."""
+        self.change(entries=self.fleet.entries + 1)
+        at = self.fleet.wall + self.now
+        return Entry(self.fleet.entries, at, by, *about, text, revision)
+
+    def enter(self, entry: Entry) -> None:
+        self.change(history=grown(self.fleet.history, entry))
 
     # -- instances
 

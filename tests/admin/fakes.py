@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from gateway.control import (
     Ask,
+    ChangeView,
     Denied,
     DeviceView,
     DrainView,
@@ -130,6 +131,12 @@ class Asked:
     revision: int | None
 
 
+CHANGES = (
+    ChangeView(1, 1_700_000_000.0, "ada at 127.0.0.1", "weights", "m", "weight of m: 1 to 2", 11),
+    ChangeView(2, 1_700_000_060.0, "the gateway", "drain", "m-1-0", "drain of m-1-0 ended", 12),
+)
+
+
 @dataclass(slots=True)
 class FakeControl:
     """Answers what its fields hold; `denial` is raised by every ask."""
@@ -141,6 +148,7 @@ class FakeControl:
     found: tuple[Problem, ...] = ()
     denial: Denied | None = None
     receipt: Receipt = RECEIPT
+    callers: list[str] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     filters: list[tuple[str | None, str | None]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -167,6 +175,9 @@ class FakeControl:
         self.filters.append((instance, model))
         return self.held
 
+    def history(self) -> tuple[ChangeView, ...]:
+        return CHANGES
+
     def config(self) -> dict[str, Any]:
         return CONFIG
 
@@ -174,7 +185,10 @@ class FakeControl:
         self.texts.append(text)
         return self.found
 
-    async def ask(self, ask: Ask, *, wait: bool, dry_run: bool, revision: int | None) -> Receipt:
+    async def ask(
+        self, ask: Ask, *, wait: bool, dry_run: bool, revision: int | None, by: str = "an operator"
+    ) -> Receipt:
+        self.callers.append(by)
         self.asked.append(Asked(ask, wait, dry_run, revision))
         if self.denial is not None:
             raise self.denial

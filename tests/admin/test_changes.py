@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from admin.changes import BODY_MAX_BYTES
+from admin.openapi import SAYS
 from gateway.control import (
     AddInstance,
     Ask,
@@ -177,3 +178,19 @@ async def test_a_body_past_the_bound_is_413(api: Api, control: FakeControl) -> N
     assert answer.status == 413
     assert (await answer.json())["error"]["code"] == "body_too_large"
     assert control.texts == []
+
+
+@pytest.mark.parametrize(
+    ("said", "by"),
+    [
+        (None, "somebody at 127.0.0.1"),
+        ("ada", "ada at 127.0.0.1"),
+        ("b\u00e9" + "x" * 100, "b" + "x" * 79 + " at 127.0.0.1"),
+    ],
+)
+async def test_the_history_is_told_who_asks(
+    said: str | None, by: str, api: Api, control: FakeControl
+) -> None:
+    headers = {} if said is None else {SAYS: said}
+    await api.request("PUT", "/admin/v1/instances/i/drain", headers=headers)
+    assert control.callers == [by]

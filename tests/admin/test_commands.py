@@ -28,6 +28,7 @@ from gateway.control import (
 )
 from tests.admin.conftest import Served
 from tests.admin.fakes import (
+    CHANGES,
     CONFIG,
     DRAIN,
     ENDED,
@@ -49,6 +50,7 @@ VERBS = {
     "start": commands.start,
     "leases": commands.leases,
     "events": commands.events,
+    "history": commands.history,
     "reload": commands.reload,
     "config": commands.config,
 }
@@ -418,3 +420,19 @@ def test_a_candidate_that_cannot_be_read_is_a_mistake(
     if content is not None:
         path.write_bytes(content)
     assert run("config", "check", str(path)).exit_code == 2
+
+
+# --- history -------------------------------------------------------------------------------------
+
+
+def test_history_tells_who_changed_what_and_when(run: Run) -> None:
+    said = " ".join(run("history").output.split())
+    for change in CHANGES:
+        assert change.by in said
+        assert change.text in said
+    only = " ".join(run("history", "m-1-0").output.split())
+    assert CHANGES[1].text in only
+    assert CHANGES[0].text not in only
+    assert "nothing of nobody" in run("history", "nobody").output
+    document = orjson.loads(run("history", "m", "--json").output)
+    assert document == {"history": [views.change(CHANGES[0])]}

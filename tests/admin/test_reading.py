@@ -5,7 +5,17 @@ import pytest
 
 from admin import views
 from tests.admin.conftest import Api
-from tests.admin.fakes import DRAIN, ENDED, INSTANCE, LEASE, LOADING, MODEL, STATUS, FakeControl
+from tests.admin.fakes import (
+    CHANGES,
+    DRAIN,
+    ENDED,
+    INSTANCE,
+    LEASE,
+    LOADING,
+    MODEL,
+    STATUS,
+    FakeControl,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +35,14 @@ from tests.admin.fakes import DRAIN, ENDED, INSTANCE, LEASE, LOADING, MODEL, STA
         ("drains/m-1-0", views.drain(DRAIN)),
         ("models", {"generation": 7, "revision": 12, "models": [views.model(MODEL)]}),
         ("models/m", views.model(MODEL)),
+        (
+            "history",
+            {
+                "generation": 7,
+                "revision": 12,
+                "history": [views.change(one) for one in CHANGES],
+            },
+        ),
         ("leases", {"generation": 7, "revision": 12, "leases": [views.lease(LEASE)]}),
     ],
 )
@@ -66,6 +84,7 @@ async def test_leases_are_filtered_by_instance_and_model(api: Api, control: Fake
         "models",
         "models/m",
         "leases",
+        "history",
         "events",
         "config",
         "openapi.json",

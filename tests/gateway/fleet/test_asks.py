@@ -69,7 +69,7 @@ def test_nothing_has_changed_until_the_store_has_it() -> None:
     assert fleet.weights("m")["1"].weight == 100.0
     (write,) = only(Write, commands)
     kinds = {change.kind for change in write.changes}
-    assert kinds == {"weights", "counters"}
+    assert kinds == {"weights", "changes", "counters"}
     fleet, commands = play(fleet, write.then)
     assert fleet.weights("m")["1"].weight == 5.0
 
