@@ -1,11 +1,18 @@
 """A log file of bounded size: when it is full it becomes `NAME.1`, and a new one begins.
 
 Floor 3, I/O.   Owner: the guard of the instance.
-A disk that takes no more costs lines; it holds nobody up.
+A disk that takes no more costs lines; it holds nobody up. Nor does one that hangs: a thread of its
+own waits for it, because whoever guards a process has to hear of its end meanwhile.
 """
 
 import os
+from collections import deque
 from pathlib import Path
+from queue import Full, Queue
+from threading import Thread
+from typing import Final
+
+QUEUE_MAX: Final = 16  # pieces that wait for the disk; each is what one read has become
 
 
 class LogFile:
@@ -51,3 +58,36 @@ class LogFile:
         self._path.replace(self._path.with_name(f"{self._path.name}.1"))
         self.close()
         self._fd = self._open()
+
+
+class Writer:
+    """The thread that writes to a log file; begun after the last fork."""
+
+    def __init__(self, log: LogFile) -> None:
+        self._log = log
+        self._waiting: Queue[bytes] = Queue(QUEUE_MAX)
+        self._refused: deque[bytes] = deque()  # by the disk, since the last `put`
+        self._thread = Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def put(self, lines: bytes) -> list[bytes]:
+        """Have the lines written; never waits. What the disk did not take so far comes back."""
+        missed = [self._refused.popleft() for _ in range(len(self._refused))]
+        try:
+            self._waiting.put_nowait(lines)
+        except Full:
+            missed.append(lines)
+        return missed
+
+    def finish(self, wait_s: float) -> None:
+        """Let it write what is left, for so long."""
+        try:
+            self._waiting.put(b"", timeout=wait_s)
+        except Full:
+            return
+        self._thread.join(wait_s)
+
+    def _run(self) -> None:
+        while lines := self._waiting.get():
+            if not self._log.write(lines):
+                self._refused.append(lines)

@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import Final
 
 from gateway.launch.capture import Capture
-from gateway.launch.logfile import LogFile
+from gateway.launch.logfile import LogFile, Writer
 from gateway.processes import adopt_orphans, die_with_parent, end_descendants, oom_kills
 
 END: Final = signal.SIGUSR1  # from the supervisor: end everything now
 FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 EXIT_FAILED: Final = 127  # as a shell exits when there is no such program
 PIPE_BYTES: Final = 1 << 20  # the most that everybody may ask for: pipe(7)
+LOG_WAIT_S: Final = 1.0  # for the last lines, on a disk that may hang
 READ_BYTES: Final = 1 << 16
 READS_MAX: Final = 16  # in a row, before signals are looked at again
 
@@ -65,12 +66,13 @@ class Guard:
         self._watch_signals()
         ooms = oom_kills()
         try:
-            self._log = LogFile(self._given.log, self._given.log_max_bytes)
+            log = LogFile(self._given.log, self._given.log_max_bytes)
             self._start()
             self._let_go()
         except OSError as exc:
             self._say(f"failed {self._given.command[0]}: {exc}")
             return EXIT_FAILED
+        self._writer = Writer(log)  # a thread: nothing is forked from here on
         self._say(f"pid {self._pid}")
         self._selector.register(self._given.life_fd, selectors.EVENT_READ, self._on_life)
         while self._pid not in self._exits and not self._ending:
@@ -79,6 +81,7 @@ class Guard:
         end_descendants(self._exits)
         self._on_output()
         self._write(self._capture.finish(time.time()))
+        self._writer.finish(LOG_WAIT_S)
         status = self._exits[self._pid]
         short = status == -signal.SIGKILL and not self._ending and oom_kills() > ooms
         self._say(f"ended {status} oom" if short else f"ended {status}")
@@ -99,7 +102,7 @@ class Guard:
                 stderr=theirs,
                 pass_fds=(self._given.life_fd,),
                 process_group=0,
-                preexec_fn=die_with_parent,  # fork is safe: this process has one thread
+                preexec_fn=die_with_parent,  # fork is safe: there is one thread so far
             )
         finally:
             os.close(theirs)
@@ -162,8 +165,8 @@ class Guard:
             self._write(self._capture.feed(received, time.time()))
 
     def _write(self, lines: bytes) -> None:
-        if lines and not self._log.write(lines):
-            self._capture.missed(lines)
+        for missed in self._writer.put(lines) if lines else ():
+            self._capture.missed(missed)
 
     def _say(self, line: str) -> None:
         with suppress(OSError):

@@ -1,8 +1,9 @@
+import os
 from pathlib import Path
 
 import pytest
 
-from gateway.launch.logfile import LogFile
+from gateway.launch.logfile import QUEUE_MAX, LogFile, Writer
 
 
 def test_lines_are_appended_to_what_is_there(tmp_path: Path) -> None:
@@ -32,3 +33,30 @@ def test_a_disk_that_takes_nothing_is_told_by_the_answer() -> None:
 def test_one_that_cannot_be_opened_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Is a directory"):
         LogFile(tmp_path, 10)
+
+
+def test_a_writer_writes_in_order_and_all_of_it_before_it_finishes(tmp_path: Path) -> None:
+    writer = Writer(LogFile(tmp_path / "a.log", 1000))
+    assert [writer.put(b"%d\n" % n) for n in range(10)] == [[]] * 10
+    writer.finish(60)
+    assert (tmp_path / "a.log").read_bytes() == b"".join(b"%d\n" % n for n in range(10))
+
+
+def test_a_writer_gives_back_what_the_disk_did_not_take() -> None:
+    writer = Writer(LogFile(Path("/dev/full"), 1000))
+    writer.put(b"1\n")
+    writer.finish(60)
+    assert writer.put(b"2\n") == [b"1\n"]
+
+
+def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
+    """A FIFO that nobody reads takes some and then no more."""
+    os.mkfifo(tmp_path / "a.log")
+    reader = os.open(tmp_path / "a.log", os.O_RDWR)
+    writer = Writer(LogFile(tmp_path / "a.log", 1 << 30))
+    piece = b"x" * (1 << 17)
+    missed = [one for _ in range(QUEUE_MAX + 2) for one in writer.put(piece)]
+    assert missed
+    assert set(missed) == {piece}
+    writer.finish(0.01)
+    os.close(reader)

@@ -266,6 +266,26 @@ def test_a_full_disk_holds_nobody_up(tmp_path: Path) -> None:
         assert guarded.ended() == 0
 
 
+def test_a_disk_that_hangs_keeps_nobody_from_writing_or_from_being_ended(
+    tmp_path: Path, tree: Tree
+) -> None:
+    """The log is a FIFO that nobody reads."""
+    os.mkfifo(log := tmp_path / "hangs.log")
+    reader = os.open(log, os.O_RDWR)
+    program = """
+import sys, time
+for _ in range(500):
+    print("x" * 20_000, flush=True)
+open(sys.argv[1], "w").write("1\\n" * 3)
+time.sleep(600)
+"""
+    with guard(tmp_path, *python(program, str(tree.fifo)), log=log) as guarded:
+        tree.pids()  # it has written 10 MB
+        guarded.process.send_signal(END)
+        assert guarded.ended() == -9
+    os.close(reader)
+
+
 def test_output_that_is_closed_is_no_end(tmp_path: Path) -> None:
     program = "import os, signal; os.close(1); os.close(2); signal.raise_signal(3)"
     with guard(tmp_path, *python(program)) as guarded:
