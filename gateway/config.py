@@ -146,6 +146,7 @@ class Poll(_Table):
     failures: int = Field(3, ge=1, le=100)
     successes: int = Field(2, ge=1, le=100)
     stuck_s: PositiveSeconds = 30
+    failed_requests: int = Field(10, ge=0, le=10_000)
 
 
 class Drain(_Table):

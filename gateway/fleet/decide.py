@@ -50,6 +50,7 @@ from gateway.fleet.events import (
     PollFailed,
     Registered,
     ReloadAsked,
+    RequestsFailed,
     RowSettled,
     SettingsRead,
     SlotEmptied,
@@ -121,6 +122,8 @@ def _take(turn: Turn, event: Event) -> None:
             registrations.deregistered(turn, event)
         case DialFailed():
             instances.dial_was_refused(turn, event)
+        case RequestsFailed():
+            instances.requests_failed(turn, event)
         case SlotKept(slot):
             instances.slot_kept(turn, slot)
         case SlotFolded(slot):

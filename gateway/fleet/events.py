@@ -171,6 +171,15 @@ class DialFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestsFailed:
+    """So many requests to the slot's instance failed, one after another, and none was served."""
+
+    slot: int
+    count: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
 class BeatsWentStale:
     """The rows whose beat is older than it may be now; the whole set, each time it changes."""
 
@@ -353,6 +362,7 @@ Event = (
     | SlotEmptied
     | LeasesCut
     | DialFailed
+    | RequestsFailed
     | BeatsWentStale
     | RowSettled
     | SlotFolded

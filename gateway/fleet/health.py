@@ -12,6 +12,8 @@ from typing import Final
 
 from gateway.records import Health
 
+HELD_S: Final = 10.0  # long enough to spare most requests, short enough to be back without an order
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -35,6 +37,7 @@ class Opinion:
     stuck: bool = False
     progress_total: int = 0
     received_bytes: int = 0
+    held_until: float = -inf  # suspect for its requests: no poll clears that before
     moved_at: float = 0.0  # last movement, or last time it had nothing to do
     progressed_at: float = -inf  # last movement
 
@@ -42,9 +45,9 @@ class Opinion:
 UNSEEN: Final = Opinion()
 
 
-def answered(opinion: Opinion, rules: Rules) -> Opinion:
+def answered(opinion: Opinion, rules: Rules, now: float = inf) -> Opinion:
     """After a poll was answered. An instance that was never seen is good on its first reading."""
-    if opinion.stuck:
+    if opinion.stuck or (opinion.health is Health.SUSPECT and now < opinion.held_until):
         return replace(opinion, failures=0)
     if opinion.health in {Health.UNHEALTHY, Health.LOST}:
         successes = opinion.successes + 1
@@ -93,6 +96,30 @@ def dial_failed(opinion: Opinion, reason: str) -> Opinion:
     if opinion.health is not Health.GOOD:
         return opinion
     return replace(opinion, health=Health.SUSPECT, reason=reason)
+
+
+def blamed(opinion: Opinion, reason: str, now: float) -> Opinion:
+    """After nothing but failures of late. Polls know nothing of requests, so it rests for a while
+    and is then tried again.
+    """
+    if opinion.health is not Health.GOOD:
+        return opinion
+    return replace(opinion, health=Health.SUSPECT, reason=reason, held_until=now + HELD_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Streak:
+    """Totals of one incarnation when it served a request last."""
+
+    served: int
+    failed: int
+
+
+def since(streak: Streak | None, served: int, failed: int) -> tuple[Streak, int]:
+    """The streak now, and how many requests have failed in it. None: not looked at before."""
+    if streak is None or served != streak.served:
+        return Streak(served, failed), 0
+    return streak, failed - streak.failed
 
 
 def lease_ended(opinion: Opinion, reason: str) -> Opinion:

@@ -19,10 +19,19 @@ from gateway.fleet.events import (
     DialFailed,
     Observed,
     PollFailed,
+    RequestsFailed,
     SlotKept,
     Source,
 )
-from gateway.fleet.health import answered, dial_failed, heard, lease_ended, unanswered, weigh
+from gateway.fleet.health import (
+    answered,
+    blamed,
+    dial_failed,
+    heard,
+    lease_ended,
+    unanswered,
+    weigh,
+)
 from gateway.fleet.registry import (
     STATIC,
     Origin,
@@ -84,7 +93,7 @@ def take(
     rules = turn.fleet.health_rules()
     opinion = after.opinion
     if source is Source.POLL:
-        opinion = answered(opinion, rules)
+        opinion = answered(opinion, rules, turn.now)
     elif source is Source.WATCH:
         opinion = heard(opinion)
     if status.state is State.READY:
@@ -240,6 +249,21 @@ def dial_was_refused(turn: Turn, event: DialFailed) -> None:
     if seen is not None:
         _put_opinion(turn, seen, replace(seen, opinion=dial_failed(seen.opinion, event.reason)))
         turn.order(PollNow(seen.name))
+
+
+def requests_failed(turn: Turn, event: RequestsFailed) -> None:
+    """It answers polls and fails requests. Its version's last one is left alone: what all of them
+    fail may be the requests' own fault, and a bad answer is better than none.
+    """
+    seen, fleet = turn.fleet.slot_owner(event.slot), turn.fleet
+    if seen is None:
+        return
+    key = (seen.model, seen.version)
+    others = (one for one in fleet.instances.values() if (one.model, one.version) == key)
+    if any(one.name != seen.name and fleet.admissible(one) for one in others):
+        reason = f"its last {event.count} requests failed, and none was served"
+        opinion = blamed(seen.opinion, reason, turn.now)
+        _put_opinion(turn, seen, replace(seen, opinion=opinion))
 
 
 def ticked(turn: Turn) -> None:

@@ -36,6 +36,7 @@ from gateway.controlplane.link import WorkerLinks, watch_beats
 from gateway.controlplane.live import About, LiveControl
 from gateway.controlplane.loop import ControlLoop
 from gateway.controlplane.orders import SupervisorLink
+from gateway.controlplane.outcomes import watch_outcomes
 from gateway.controlplane.poll import Poller
 from gateway.controlplane.reload import SettingsFile
 from gateway.controlplane.tickets import Tickets
@@ -123,6 +124,7 @@ class ControlProcess:
             await self._open()
             tasks.create_task(self._loop.run())
             tasks.create_task(live.sample())
+            tasks.create_task(watch_outcomes(self._segment, self._fleet, self._post))
             tasks.create_task(
                 watch_beats(self._segment, lambda: self._fleet().holding(), self._post)
             )

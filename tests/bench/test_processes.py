@@ -53,5 +53,5 @@ def test_several_processes_are_counted_together() -> None:
 
 def test_a_library_that_is_loaded_is_found_below_its_folder_only(tmp_path: Path) -> None:
     assert orjson.__file__ is not None
-    assert maps(os.getpid(), Path(orjson.__file__).parent)
+    assert maps(os.getpid(), Path(orjson.__file__).resolve().parent)
     assert not maps(os.getpid(), tmp_path)

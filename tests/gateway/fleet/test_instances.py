@@ -7,16 +7,19 @@ from gateway.fleet.events import (
     DialFailed,
     Observed,
     PollFailed,
+    RequestsFailed,
     SlotKept,
     Source,
     Ticked,
     WriteFailed,
 )
+from gateway.fleet.health import HELD_S
 from gateway.fleet.instances import FORGET_S
 from gateway.records import Health
 from sluicegate.v1.states import Phase, State
 from tests.gateway.fleet.builders import (
     GRPC,
+    STATICS,
     begun,
     both_ready,
     observed,
@@ -163,3 +166,58 @@ def test_what_is_lost_for_an_hour_is_forgotten() -> None:
 def test_an_instance_that_is_not_ready_is_in_no_table(state: State) -> None:
     fleet, _ = play(begun(), observed("a", state, phase=Phase.RELEASING))
     assert targets(fleet) == []
+
+
+# --- what requests say ---------------------------------------------------------------------------
+
+
+def test_one_that_fails_every_request_rests_for_a_while_and_is_tried_again() -> None:
+    """A process that answers polls with READY, and every completion with a 500."""
+    fleet = both_ready()
+    slot = fleet.instances["a"].slot
+    fleet, commands = play(fleet, RequestsFailed(slot, 10, 2.0))
+    assert targets(fleet) == ["b"]
+    assert texts(commands) == ["a is suspect: its last 10 requests failed, and none was served"]
+    for now in (3.0, 11.9):
+        fleet, _ = play(fleet, observed("a", now=now), observed("b", now=now))
+        assert targets(fleet) == ["b"]
+    fleet, _ = play(fleet, observed("a", now=2.0 + HELD_S))
+    assert targets(fleet) == ["a", "b"]
+
+
+def test_the_last_of_its_version_is_not_taken_off_for_failed_requests() -> None:
+    fleet, _ = play(both_ready(), observed("b", State.DRAINING, now=2.0, sequence=2))
+    assert targets(fleet) == ["a"]
+    fleet, commands = play(fleet, RequestsFailed(fleet.instances["a"].slot, 10, 3.0))
+    assert targets(fleet) == ["a"]
+    assert texts(commands) == []
+
+
+def test_failures_of_an_incarnation_that_is_over_are_not_held_against_the_next() -> None:
+    fleet = both_ready()
+    old = fleet.instances["a"].slot
+    fleet, _ = play(fleet, observed("a", now=2.0, incarnation="a2"))
+    fleet, _ = play(fleet, RequestsFailed(old, 10, 3.0))
+    assert targets(fleet) == ["a", "b"]
+
+
+def test_a_resting_instance_that_does_not_answer_polls_is_unhealthy() -> None:
+    fleet = both_ready()
+    fleet, _ = play(fleet, RequestsFailed(fleet.instances["a"].slot, 10, 2.0), failed("a", 3.0))
+    assert fleet.instances["a"].opinion.health is Health.UNHEALTHY
+
+
+def test_when_none_of_three_is_healthy_nothing_is_routed_there() -> None:
+    third = """
+[[instance]]
+id = "c"
+model = "m"
+version = "1"
+http = "127.0.0.1:1003"
+grpc = "127.0.0.1:2003"
+"""
+    fleet, _ = play(begun(STATICS + third), observed("a"), observed("b"), observed("c"))
+    assert targets(fleet) == ["a", "b", "c"]
+    for name, left in (("a", ["b", "c"]), ("b", ["c"]), ("c", [])):
+        fleet, _ = play(fleet, *(failed(name) for _ in range(3)))
+        assert targets(fleet) == left

@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 
 import pytest
@@ -30,11 +31,14 @@ from gateway.fleet.events import (
 )
 from gateway.fleet.registry import INSTANCES_MAX, Origin, hashed
 from gateway.fleet.snapshot import FleetSnapshot
-from gateway.records import Health, Intent
+from gateway.records import Health, Intent, Outcome
+from gateway.state.ledger import Ledger
+from gateway.state.shared import Segment, create
 from gateway.store.base import Put
 from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import (
     GRPC,
+    LAYOUT,
     STATICS,
     begun,
     both_ready,
@@ -335,3 +339,32 @@ def test_a_registration_takes_no_static_name_and_a_reload_takes_no_registered_on
     assert any("r of config.toml is taken" in text for text in texts(commands))
     assert fleet.instances["r"].origin is Origin.REGISTERED
     assert targets(fleet) == ["r"]
+
+
+def test_a_stream_of_the_life_before_ends_on_its_own_counters() -> None:
+    """Where a release went to a name and not to what was acquired, counts have gone below zero."""
+    fd = create(LAYOUT)
+    segment, ledger = Segment(fd), Ledger(Segment(fd), 0)
+    fleet = registered()
+    old = fleet.instances["r"].slot
+    ledger.reread()
+    stream = ledger.open(old, 1, 1, b"", 0)
+    fleet, _ = play(fleet, Deregistered("r", "r1", "restarts", 2.0))
+    fleet, _ = play(fleet, register(3.0, incarnation="r2"), answered("r", 3.5, incarnation="r2"))
+    new = fleet.instances["r"].slot
+    ledger.reread()
+    request = ledger.open(new, 2, 1, b"", 0)
+    assert (segment.in_flight(old), segment.in_flight(new)) == (1, 1)
+    ledger.settle(stream, Outcome.SERVED, 0, 0)
+    assert (segment.in_flight(old), segment.in_flight(new)) == (0, 1)
+    ledger.settle(request, Outcome.SERVED, 0, 0)
+    assert (segment.in_flight(old), segment.in_flight(new)) == (0, 0)
+    os.close(fd)
+
+
+def test_a_farewell_is_the_last_word_of_its_incarnation() -> None:
+    fleet, _ = play(guarded(), Deregistered("r", "r1", "stopped", 2.0, MINE))
+    fleet, commands = play(fleet, replace(register(3.0, sequence=9), lease=MINE))
+    assert refused(commands).code == "ALREADY_EXISTS"
+    _, commands = play(fleet, Beaten(6, status("r", sequence=9), 0, 0, 3.0, MINE))
+    assert only(Answer, commands)[0].value == BeatAnswer("REGISTER", 0.0, 10.0)
