@@ -35,8 +35,30 @@ from gateway.fleet.events import (
     Ticked,
     WriteFailed,
 )
+from gateway.fleet.handing import (
+    ClaimFailed,
+    CutAsked,
+    FreezeAsked,
+    GivenAway,
+    HeldElsewhere,
+    StoreClaimed,
+    Thawed,
+    TookOver,
+    WritesSettled,
+)
 from gateway.fleet.registry import hashed
-from gateway.messages import LineBuffer, Message, Spawn
+from gateway.messages import (
+    Committed,
+    CutHeld,
+    Freeze,
+    HandedOver,
+    Held,
+    LineBuffer,
+    Message,
+    Spawn,
+    Thaw,
+    encode,
+)
 from gateway.state.ledger import Ledger
 from gateway.state.shared import Layout, Segment, create
 from gateway.store.base import Remove
@@ -279,3 +301,46 @@ async def test_who_is_not_found_at_its_address_is_not_believed(bench: Bench) -> 
 
 def test_a_command_that_is_logged_shows_no_launch_token() -> None:
     assert "launcher" not in repr(c.Confirm(claim("127.0.0.1:1")))
+
+
+async def test_what_a_take_over_asks_of_the_store_comes_back_as_events(bench: Bench) -> None:
+    assert isinstance(await bench.do(c.SettleWrites()), WritesSettled)
+    assert isinstance(await bench.do(c.ClaimStore()), StoreClaimed)
+    assert isinstance(await bench.do(c.ReclaimStore((Remove("slots", "1"),))), FactKept)
+    assert bench.store.written == [Remove("slots", "1")]
+    bench.store.broken = True
+    failed = await bench.do(c.ClaimStore())
+    assert isinstance(failed, ClaimFailed)
+    assert failed.reason == "somebody else writes"
+    assert isinstance(await bench.do(c.ReclaimStore(())), WriteFailed)
+
+
+async def test_the_front_opens_and_closes_when_it_is_said(bench: Bench) -> None:
+    await bench.do(c.OpenFront())
+    await bench.do(c.CloseFront())
+    assert bench.front == ["open", "closed"]
+
+
+async def test_a_worker_of_a_gateway_that_stands_by_is_told_to_wait(bench: Bench) -> None:
+    await bench.do(c.StartWorker(0, 0, 1, waits=True))
+    (spawn,) = bench.pipe.written
+    assert isinstance(spawn, Spawn)
+    assert spawn.command[-1] == "--wait"
+
+
+async def test_what_the_supervisor_says_of_a_take_over_is_an_event(bench: Bench) -> None:
+    orders = SupervisorLink(bench.segment, bench.events.put_nowait, lambda: None)
+    for message in (
+        Freeze(),
+        Thaw(),
+        HandedOver(),
+        Committed(),
+        Held({"a": 1}, True),
+        CutHeld("a"),
+    ):
+        orders.data_received(encode(message))
+    heard = [bench.events.get_nowait() for _ in range(6)]
+    kinds = [FreezeAsked, Thawed, GivenAway, TookOver, HeldElsewhere, CutAsked]
+    assert [type(event) for event in heard] == kinds
+    assert isinstance(heard[4], HeldElsewhere)
+    assert (heard[4].leases, heard[4].over) == ({"a": 1}, True)

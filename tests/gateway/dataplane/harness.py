@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -33,8 +33,10 @@ class WorkerProcess:
         row: int = 0,
         layout: Layout = LAYOUT,
         environment: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
         self.folder = folder
+        self._arguments = tuple(arguments)
         self.index = index
         self.row = row
         self._environment = {**os.environ, **(environment or {})}
@@ -60,7 +62,7 @@ class WorkerProcess:
             *("-m", "gateway.mains.worker", "--index", str(self.index), "--row", str(self.row)),
             *("--control", path, "--segment-fd", str(self.segment_fd)),
             *("--life-fd", str(self._life_read), "--listen-fds", listening),
-            *("--parent", str(os.getpid()), "--log-format", "text"),
+            *("--parent", str(os.getpid()), "--log-format", "text", *self._arguments),
             pass_fds=descriptors,
             env=self._environment,
         )

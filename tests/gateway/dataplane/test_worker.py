@@ -197,6 +197,30 @@ async def test_nothing_is_accepted_before_there_is_a_table(
         writer.close()
 
 
+async def test_one_that_waits_for_leave_serves_a_table_and_accepts_nobody_until_it_is_told(
+    tmp_path: Path, instance: StubInstance
+) -> None:
+    """A predecessor still takes the connections; what is in the queue is lost to nobody."""
+    waiting = WorkerProcess(tmp_path, arguments=["--wait"])
+    await waiting.start()
+    try:
+        await waiting.publish(table(1, route(version(target(1, instance.port)))))
+        reader, writer = await waiting.connect()
+        writer.write(get())
+        waiting.say(TellEmpty(1, 1))
+        await waiting.hears(Empty)
+        assert waiting.segment.head(0)[CONNECTIONS] == 0
+        await waiting.hang_up()
+        assert (await waiting.greeted()).waits  # to every control, until it has leave
+        waiting.say(Accept(0))
+        assert b" 200 " in await reader.readline()
+        writer.close()
+        await waiting.hang_up()
+        assert not (await waiting.greeted()).waits
+    finally:
+        await waiting.end()
+
+
 async def test_a_neighbour_s_queue_is_taken_and_left_without_losing_anyone(
     worker: WorkerProcess,
 ) -> None:

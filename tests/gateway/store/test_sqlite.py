@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store.base import UNREADABLE, Put, Remove, StoreFailed, StoreUnusable
+from gateway.store.base import UNREADABLE, Fenced, Put, Remove, StoreFailed, StoreUnusable
 from gateway.store.sqlite import SqliteStore
 
 WRITER = """
@@ -207,4 +207,77 @@ async def test_a_body_that_is_no_document_is_named_and_the_rest_is_read(tmp_path
     documents = await store.read()
     assert documents["drains"] == {"b": {"n": 1}}
     assert list(documents[UNREADABLE]) == ["drains a"]
+    await store.close()
+
+
+# --- one writer ----------------------------------------------------------------------------------
+
+
+async def test_a_store_that_was_claimed_since_refuses_writes_and_keeps_nothing_of_them(
+    tmp_path: Path,
+) -> None:
+    old = await SqliteStore.open(tmp_path / "s.db")
+    await old.write([Put("drains", "a", {"n": 1})])
+    new = await SqliteStore.open(tmp_path / "s.db")
+    with pytest.raises(Fenced, match="another gateway writes the store now"):
+        await old.write([Put("drains", "a", {"n": 2})])
+    await new.write([Put("drains", "b", {})])
+    assert await old.read() == {"drains": {"a": {"n": 1}, "b": {}}}
+    await old.close()
+    await new.close()
+
+
+async def test_one_that_stands_by_writes_nothing_before_its_claim_and_everything_with_it(
+    tmp_path: Path,
+) -> None:
+    old = await SqliteStore.open(tmp_path / "s.db")
+    new = await SqliteStore.open(tmp_path / "s.db", stand_by=True)
+    await new.write([Put("drains", "a", {"n": 1})])
+    await new.write([Put("drains", "b", {})])
+    await old.write([Put("weights", "m", {})])  # the predecessor is not disturbed
+    assert await old.read() == {"weights": {"m": {}}}
+    await asyncio.gather(new.claim(), new.write([Put("drains", "a", {"n": 2})]))
+    assert await old.read() == {"weights": {"m": {}}, "drains": {"a": {"n": 2}, "b": {}}}
+    with pytest.raises(Fenced):
+        await old.write([Put("weights", "m", {"n": 1})])
+    await new.claim()  # it has one: nothing more to do
+    await new.write([Put("weights", "m", {"n": 2})])
+    await old.close()
+    await new.close()
+
+
+async def test_a_claim_fails_whole_when_somebody_else_has_claimed_since(tmp_path: Path) -> None:
+    """A predecessor that goes on takes its store back; who comes too late commits nothing."""
+    old = await SqliteStore.open(tmp_path / "s.db")
+    late = await SqliteStore.open(tmp_path / "s.db", stand_by=True)
+    await late.write([Put("drains", "late", {})])
+    await old.reclaim([Put("drains", "mine", {})])
+    with pytest.raises(Fenced):
+        await late.claim()
+    assert await old.read() == {"drains": {"mine": {}}}
+    await old.write([Put("drains", "more", {})])
+    await old.close()
+    await late.close()
+
+
+async def test_a_store_is_taken_back_from_one_that_had_claimed_it(tmp_path: Path) -> None:
+    old = await SqliteStore.open(tmp_path / "s.db")
+    failed = await SqliteStore.open(tmp_path / "s.db", stand_by=True)
+    await failed.claim()
+    await old.reclaim([Put("slots", "0", {"segment": 1})])
+    await old.write([Put("slots", "1", {"segment": 1})])
+    with pytest.raises(Fenced):
+        await failed.write([Put("slots", "0", {"segment": 2})])
+    assert await old.read() == {"slots": {"0": {"segment": 1}, "1": {"segment": 1}}}
+    await old.close()
+    await failed.close()
+
+
+async def test_settled_is_after_every_write_that_was_begun(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "s.db")
+    writes = [asyncio.create_task(store.write([Put("drains", str(n), {})])) for n in range(20)]
+    await asyncio.sleep(0)  # each has begun
+    await store.settled()
+    assert len((await store.read())["drains"]) == 20
+    await asyncio.gather(*writes)
     await store.close()
