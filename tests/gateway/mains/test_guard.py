@@ -66,13 +66,15 @@ class Guarded:
 
 
 @contextmanager
-def guard(folder: Path, *command: str, log: Path | None = None) -> Iterator[Guarded]:
+def guard(
+    folder: Path, *command: str, log: Path | None = None, log_max_bytes: int = LOG_MAX_BYTES
+) -> Iterator[Guarded]:
     life, life_write = os.pipe()
     said_read, said = os.pipe()
     path = log or folder / "logs" / "m-1-0.log"
     given = (
         *("--life-fd", str(life), "--said-fd", str(said), "--log", str(path)),
-        *("--log-max-bytes", str(LOG_MAX_BYTES), "--instance-id", "m-1-0"),
+        *("--log-max-bytes", str(log_max_bytes), "--instance-id", "m-1-0"),
         *("--model", "m", "--version", "1", "--", *command),
     )
     process = subprocess.Popen(
@@ -279,7 +281,8 @@ for _ in range(500):
 open(sys.argv[1], "w").write("1\\n" * 3)
 time.sleep(600)
 """
-    with guard(tmp_path, *python(program, str(tree.fifo)), log=log) as guarded:
+    command = python(program, str(tree.fifo))
+    with guard(tmp_path, *command, log=log, log_max_bytes=1 << 30) as guarded:
         tree.pids()  # it has written 10 MB
         guarded.process.send_signal(END)
         assert guarded.ended() == -9
