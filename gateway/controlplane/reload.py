@@ -2,35 +2,40 @@
 
 Floor 3, I/O.   Flow: SIGHUP, file, API -> [reload] -> SettingsRead -> decide
 A file that is half written, gone, or a symbolic link being swapped is no reason to change anything:
-a missing one is not looked at, a broken one is refused whole, and the next change is seen again.
+a missing or empty one is not looked at, one that is being written is left to be finished, a broken
+one is refused whole, and the next change is seen again.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
 from watchfiles import awatch
 
-from gateway.config import ConfigInvalid, Problem, Settings, parse, unchangeable
+from gateway.config import ConfigInvalid, Problem, Settings, parse
 from gateway.fleet.events import Event, ReloadAsked
 
-DEBOUNCE_MS: Final = 300  # editors and `cp` write in several steps, closer together than this
+DEBOUNCE_MS: Final = 300
+QUIET_S: Final = 0.5  # editors and `cp` write in several steps, closer together than this
+LOOK_MS: Final = 5000  # whatever the kernel says
+LINKS_MAX: Final = 40  # as many as the kernel follows
 
 
 class SettingsFile:
     """The file, and a copy of what was taken over from it last.
 
-    kept: where that copy is. A control that is started while the file is broken, or says what a
-    running gateway cannot change, goes on with it: a crash must not make a typing error into an
-    outage, nor open another store under the feet of the processes that run.
+    kept: where that copy is. A control that is started in a running gateway goes on with it,
+    whatever the file says by then: a crash must not make a typing error into an outage, nor open
+    another store under the feet of the processes that run, nor drop instances that the file does
+    not name any more, where a reload drains them.
     """
 
     def __init__(self, path: Path, kept: Path) -> None:
         self.path = path
         self._kept = kept
         self._last = ""
-        self._declined = False  # at the start, so that nobody has been told why
+        self._behind = False  # at the start: the file says something else
 
     def read(self) -> tuple[str, Settings | None, tuple[Problem, ...]]:
         """Its text, and what it says, or everything that is wrong with it."""
@@ -39,6 +44,8 @@ class SettingsFile:
         except (OSError, UnicodeDecodeError) as exc:
             return "", None, (Problem("", f"{self.path} cannot be read: {exc}"),)
         self._last = text
+        if not text.strip():  # a whole config without a word in it is nobody's wish
+            return text, None, (Problem("", f"{self.path} is empty"),)
         try:
             return text, parse(text), ()
         except ConfigInvalid as exc:
@@ -58,8 +65,8 @@ class SettingsFile:
         """
         text, settings, problems = self.read()
         kept = self._copy() if again else None
-        if kept is not None and (settings is None or unchangeable(kept, settings)):
-            self._declined = True
+        if kept is not None:
+            self._behind = settings != kept
             return kept
         if settings is None:
             raise ConfigInvalid(problems)
@@ -79,24 +86,76 @@ class SettingsFile:
             return None
 
     def moved(self) -> bool:
-        """Whether it is there and says something else than when it was read last."""
+        """Whether it is there and says something else than when it was read last.
+
+        An empty one is as good as not there: somebody is about to write it.
+        """
+        text = self._text()
+        return text is not None and text != self._last and bool(text.strip())
+
+    def _text(self) -> str | None:
         try:
-            return self.path.read_text() != self._last
+            return self.path.read_text()
         except (OSError, UnicodeDecodeError):
-            return False
+            return None
 
     async def watch(self, post: Callable[[Event], None]) -> None:
         """Ask for a reload each time that the file has changed. Runs until cancelled.
 
-        The folder is watched, not the file: a rename over it, and the swap of a link that leads to
-        it, are changes of the folder. A file that was declined at the start is asked for at once:
-        the refusal of that reload tells an operator why.
+        A file that says something else than what this control began with is asked for at once:
+        what it changes is carried out, or refused, as at any other time.
         """
-        if self._declined:
-            now = asyncio.get_running_loop().time()
-            post(ReloadAsked("this control began without it", now))
-        folder = self.path.parent
-        async for _ in awatch(folder, recursive=False, debounce=DEBOUNCE_MS):
-            if self.moved():
-                now = asyncio.get_running_loop().time()
-                post(ReloadAsked("the file changed", now))
+
+        def ask(why: str) -> None:
+            post(ReloadAsked(why, asyncio.get_running_loop().time()))
+
+        if self._behind:
+            ask("this control began without it")
+        while True:
+            async for _ in self._looks():
+                if self.moved() and await self._settled():
+                    ask("the file changed")
+
+    async def _looks(self) -> AsyncIterator[None]:
+        """Moments at which it may have changed; ends when other folders are to be watched.
+
+        Folders are watched, not the file: a rename over it, and the swap of a link that leads to
+        it, are changes of a folder. Where the kernel says nothing (the folder is gone, there are no
+        more watches to be had, a file system of another machine), the clock does.
+        """
+        folders = self._folders()
+        try:
+            async for _ in awatch(
+                *folders,
+                watch_filter=None,
+                debounce=DEBOUNCE_MS,
+                rust_timeout=LOOK_MS,
+                yield_on_timeout=True,
+                recursive=False,
+            ):
+                yield
+                if self._folders() != folders:
+                    return
+        except (OSError, RuntimeError):  # the second one is the watcher's own
+            await asyncio.sleep(LOOK_MS / 1000)
+            yield
+
+    def _folders(self) -> dict[Path, int]:
+        """That of the file and those of all links on the way to it, with which folder each is."""
+        found: dict[Path, int] = {}
+        place = self.path.absolute()
+        for _ in range(LINKS_MAX):
+            try:
+                found[place.parent] = place.parent.stat().st_ino
+                place = place.parent / place.readlink()
+            except OSError:  # not a link, or not there
+                break
+        return found
+
+    async def _settled(self) -> bool:
+        """Whether it still says something else, once nobody writes it any more."""
+        before = None
+        while (text := self._text()) != before:
+            before = text
+            await asyncio.sleep(QUIET_S)
+        return self.moved()

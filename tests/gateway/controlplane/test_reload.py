@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from gateway.config import ConfigInvalid
-from gateway.controlplane.reload import SettingsFile
+from gateway.controlplane import reload
+from gateway.controlplane.reload import QUIET_S, SettingsFile
 from gateway.fleet.events import Event, ReloadAsked
 from tests.gateway.fleet.builders import STATICS
 
@@ -58,10 +59,84 @@ def test_a_later_start_does_not_take_over_what_a_running_gateway_cannot_change(
     assert file.begin(again=False) != good
 
 
-def test_a_later_start_takes_a_file_that_could_be_reloaded(file: SettingsFile) -> None:
+@pytest.mark.parametrize("text", [STATICS.replace("100", "50"), "nonsense"])
+async def test_a_later_start_goes_on_with_the_copy_and_asks_for_what_the_file_says(
+    text: str, file: SettingsFile
+) -> None:
+    """What a changed file takes away is drained by a reload; a start without it would drop it."""
+    good = file.begin(again=False)
+    file.path.write_text(text)
+    assert file.begin(again=True) == good
+    assert await first(file) == "this control began without it"
+
+
+async def first(file: SettingsFile) -> str:
+    """Why the first reload is asked for."""
+    events: asyncio.Queue[Event] = asyncio.Queue()
+    watching = asyncio.create_task(file.watch(events.put_nowait))
+    async with asyncio.timeout(60):
+        event = await events.get()
+    watching.cancel()
+    assert isinstance(event, ReloadAsked)
+    return event.why
+
+
+def test_an_empty_file_is_no_change_and_no_config(file: SettingsFile) -> None:
+    """Somebody is about to write it; as TOML it would be a gateway without any model."""
     file.begin(again=False)
+    for text in ("", " \n"):
+        file.path.write_text(text)
+        assert not file.moved()
+        _, settings, problems = file.read()
+        assert settings is None
+        assert "is empty" in str(problems[0])
+
+
+async def test_a_file_that_is_being_written_is_left_to_be_finished(file: SettingsFile) -> None:
+    """Half of this one is whole TOML, and without the second instance."""
+    file.begin(again=False)
+    whole = STATICS.replace("100", "50")
+    half = whole[: whole.index('[[instance]]\nid = "b"')]
+    texts: list[str] = []
+    with file.path.open("w") as writing:
+        writing.write(half)
+        writing.flush()
+        settling = asyncio.create_task(file._settled())
+        settling.add_done_callback(lambda _: texts.append(file.path.read_text()))
+        await asyncio.sleep(QUIET_S / 2)
+        writing.write(whole[len(half) :])
+    assert await settling
+    assert texts == [whole]
+
+
+async def test_a_folder_that_vanishes_and_comes_back_is_watched_again(
+    file: SettingsFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reload, "LOOK_MS", 50)
+    file.begin(again=False)
+    away = file.path.parent.with_name("away")
+    file.path.parent.rename(away)
+    watching = asyncio.create_task(first(file))
+    await asyncio.sleep(0)
+    file.path.parent.mkdir()
     file.path.write_text(STATICS.replace("100", "50"))
-    assert file.begin(again=True).model[0].weights == {"1": 50}
+    assert await watching == "the file changed"
+
+
+async def test_the_file_behind_a_link_is_watched_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "real" / "gateway.toml").write_text(STATICS)
+    (tmp_path / "conf" / "config.toml").symlink_to(tmp_path / "real" / "gateway.toml")
+    file = SettingsFile(tmp_path / "conf" / "config.toml", tmp_path / "accepted.toml")
+    file.begin(again=False)
+    assert set(file._folders()) == {tmp_path / "conf", tmp_path / "real"}
+    before = file._folders()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "gateway.toml").write_text(STATICS)
+    (tmp_path / "conf" / "fresh").symlink_to(tmp_path / "other" / "gateway.toml")
+    (tmp_path / "conf" / "fresh").replace(tmp_path / "conf" / "config.toml")
+    assert file._folders() != before
 
 
 def test_a_copy_that_cannot_be_read_is_no_reason_to_refuse_a_good_file(
