@@ -34,6 +34,7 @@ class Child:
     instance_pid: int = 0  # as the guard says
     failed: str = ""  # why nothing was started
     ended: bool = False  # nothing is left of the instance
+    status: int | None = None  # by which it ended, as the guard says
     oom: bool = False  # and the kernel killed for want of memory meanwhile
     adopted: bool = False  # not our child: nobody but its parent can reap it
 
@@ -61,13 +62,14 @@ class Child:
             elif word == "failed":
                 self.failed = rest
             elif word == "ended":
-                self.ended, self.oom = True, rest.endswith(" oom")
+                status, _, short = rest.partition(" ")
+                self.ended, self.status, self.oom = True, int(status), short == "oom"
 
     def reap(self) -> int | None:
         """How it ended, once its pidfd says that it has; None: not to be known."""
         try:
-            if self.adopted:
-                return status_of(self.pid, self.pidfd)
+            if self.adopted:  # a guard's word is known on every kernel
+                return self.status if self.ended else status_of(self.pid, self.pidfd)
             return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         finally:
             os.close(self.pidfd)

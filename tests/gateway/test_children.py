@@ -45,6 +45,18 @@ def test_an_end_is_told_and_whether_memory_was_short(line: bytes, ended: bool, o
         assert (child.ended, child.oom, child.failed) == (ended, oom, "")
 
 
+@pytest.mark.parametrize(
+    ("line", "status"), [(b"ended -9 oom\n", -9), (b"ended 78\n", 78), (b"ended 0\n", 0)]
+)
+def test_how_an_adopted_one_ended_its_guard_knows_whatever_the_kernel(
+    line: bytes, status: int
+) -> None:
+    with told(line) as child:
+        child.adopted = True
+        child.pidfd = os.open("/dev/null", os.O_RDONLY)  # tells nothing, as on an older kernel
+        assert child.reap() == status
+
+
 def test_why_nothing_was_started_is_told() -> None:
     with told(b"failed serve: no such file\n") as child:
         assert child.failed == "serve: no such file"
