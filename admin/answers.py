@@ -90,4 +90,6 @@ async def guarding(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 def _refusal(refused: Refused) -> web.Response:
-    return json_answer(refusals.document(refused), refused.status)
+    answer = json_answer(refusals.document(refused), refused.status)
+    answer.headers["x-sluicegate-error"] = refused.code
+    return answer

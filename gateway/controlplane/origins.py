@@ -2,7 +2,7 @@
 
 Floor 1, pure.
 A key is the file's when the file spells it, the default otherwise, and run-time where an operator's
-weight stands above both.
+weight stands above both. A drain is no key of the file, and stands beside: `instance.a.intent`.
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from gateway.fleet.snapshot import FleetSnapshot
+from gateway.records import Intent
 
 
 def origins(fleet: FleetSnapshot) -> dict[str, Any]:
@@ -27,6 +28,11 @@ def origins(fleet: FleetSnapshot) -> dict[str, Any]:
         weight = fleet.weight_of(seen)
         if weight != seen.weight:
             found[f"instance.{seen.name}.weight"] = {"value": weight, "origin": "run-time"}
+        if seen.intent is not Intent.ACTIVE:
+            found[f"instance.{seen.name}.intent"] = {
+                "value": seen.intent.value,
+                "origin": "file" if seen.retired else "run-time",
+            }
     return found
 
 

@@ -12,7 +12,7 @@ from gateway.control import Denied
 from gateway.fleet import drains, launches
 from gateway.fleet.asks import Plan
 from gateway.fleet.commands import Count, Unfollow
-from gateway.fleet.durable import created_change, overrides_change, section_change
+from gateway.fleet.durable import OF_INSTANCE, created_change, overrides_change, section_change
 from gateway.fleet.events import SettingsRead
 from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.slots import section_of
@@ -41,6 +41,9 @@ def plan(fleet: FleetSnapshot, event: SettingsRead) -> Plan:
     for model, left in _surviving(fleet, event.settings).items():
         if left != fleet.overrides[model]:
             changes.append(overrides_change(model, left) if left else Remove("weights", model))
+    changes += (
+        Remove("weights", f"{OF_INSTANCE}{name}") for name in _yielded(fleet, event.settings)
+    )
     return Plan(tuple(changes), tuple(f"{path} changed" for path in moved), unstored=True)
 
 
@@ -52,10 +55,31 @@ def _surviving(fleet: FleetSnapshot, settings: Settings) -> dict[str, Overrides]
     }
 
 
+def _yielded(fleet: FleetSnapshot, settings: Settings) -> set[str]:
+    """Instances whose run-time weight gives way: the file's own value for them is another."""
+    file = {row.id: row.weight for row in settings.instance}
+    overrides = fleet.instance_overrides.items()
+    return {name for name, one in overrides if one.over != file.get(name, one.over)}
+
+
+def yield_to_file(turn: Turn) -> None:
+    """The file was changed while no gateway ran: what it overrules is not kept for later."""
+    overrides = dict(turn.fleet.overrides)
+    for model, left in _surviving(turn.fleet, turn.fleet.settings).items():
+        if left != overrides[model]:
+            overrides[model] = left
+            turn.keep(overrides_change(model, left) if left else Remove("weights", model))
+    turn.change(overrides={model: one for model, one in overrides.items() if one})
+    for name in _yielded(turn.fleet, turn.fleet.settings):
+        turn.forget_weight(name)
+
+
 def carry_out(turn: Turn, settings: Settings) -> None:
     """Put the new settings in force."""
     overrides = {model: one for model, one in _surviving(turn.fleet, settings).items() if one}
-    turn.change(settings=settings, overrides=overrides)
+    gone = _yielded(turn.fleet, settings)
+    kept = {name: one for name, one in turn.fleet.instance_overrides.items() if name not in gone}
+    turn.change(settings=settings, overrides=overrides, instance_overrides=kept)
     in_force(turn)
     give_sections(turn)
     date_models(turn)

@@ -211,6 +211,7 @@ def _begin(turn: Turn, event: ChildrenSeen) -> None:
         turn.record("gateway", "store", text, warn=True)
     adoption.give_sections(turn)
     adoption.date_models(turn)
+    adoption.yield_to_file(turn)
     workers.begin(turn, event)
     launches.begin(turn, event)
     for name in turn.fleet.instance_overrides.keys() - turn.fleet.instances.keys():

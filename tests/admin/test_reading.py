@@ -65,6 +65,7 @@ async def test_a_view_is_answered_as_its_document(api: Api, path: str, document:
 async def test_what_there_is_not_is_named(api: Api, path: str, code: str, message: str) -> None:
     answer = await api.get(f"/admin/v1/{path}")
     assert answer.status == 404
+    assert answer.headers["x-sluicegate-error"] == code
     assert await answer.json() == {"error": {"code": code, "message": message}}
 
 

@@ -3,14 +3,17 @@ from dataclasses import replace
 import pytest
 
 from gateway.config import ConfigInvalid, Problem, parse
-from gateway.control import Denied, DrainInstance, Receipt, SetWeights
+from gateway.control import Denied, DrainInstance, Receipt, SetInstanceWeight, SetWeights
 from gateway.fleet import adoption
-from gateway.fleet.commands import Answer, Command, KeepText, Unfollow
-from gateway.fleet.events import Asked, SettingsRead
+from gateway.fleet.commands import Answer, Command, KeepText, Unfollow, Write
+from gateway.fleet.events import Asked, ChildrenSeen, SettingsRead
 from gateway.fleet.registry import Origin
+from gateway.fleet.restore import Life, restore
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.records import Health, Intent
-from tests.gateway.fleet.builders import STATICS, both_ready, observed, only, play, targets
+from gateway.store.base import Remove
+from tests.gateway.fleet.builders import LAYOUT, STATICS, both_ready, observed, only, play, targets
+from tests.gateway.fleet.test_restore import lived, stored
 
 C = """
 [[instance]]
@@ -174,3 +177,35 @@ def test_a_model_of_a_new_file_is_dated_then_and_the_others_keep_their_dates() -
     added = STATICS + '[[model]]\nname = "n"\nweights = { "1" = 1 }\n'
     fleet, _ = reload(before, added, now=50.0)
     assert fleet.created_s == {"m": before.created_s["m"], "n": 50}
+
+
+def own(text: str, weight: float) -> str:
+    """The file with a weight for `a`."""
+    return text.replace('id = "a"', f'id = "a"\nweight = {weight}')
+
+
+def test_an_instances_run_time_weight_yields_when_its_own_value_changes_and_is_not_kept() -> None:
+    """It once came back to life when the file went back to the value that it had overridden."""
+    ask = SetInstanceWeight("a", 7.0)
+    fleet, _ = play(both_ready(), Asked(1, ask, False, None, 5.0))
+    fleet, _ = reload(fleet, STATICS.replace("100", "50"), 6.0)
+    assert fleet.weight_of(fleet.instances["a"]) == 7.0
+    fleet, commands = reload(fleet, own(STATICS, 2.0), 7.0)
+    assert fleet.weight_of(fleet.instances["a"]) == 2.0
+    assert Remove("weights", "instance:a") in only(Write, commands)[0].changes
+    fleet, _ = reload(fleet, STATICS, 8.0)
+    assert fleet.weight_of(fleet.instances["a"]) == 1.0
+
+
+def test_what_the_file_overruled_while_no_gateway_ran_is_not_kept_for_later() -> None:
+    _, documents = lived(SetWeights("m", {"1": 7.0}), SetInstanceWeight("a", 7.0))
+    life = Life(LAYOUT, 2, 0, 20.0, 0.0)
+    text = own(STATICS.replace("100", "50"), 2.0)
+    fleet = restore(parse(text), documents, life)
+    fleet, commands = play(fleet, ChildrenSeen({}, 1, frozenset(), 20.0))
+    stored(commands, documents)
+    assert documents["weights"] == {}
+    assert (fleet.overrides, fleet.instance_overrides) == ({}, {})
+    same = restore(parse(STATICS), lived(SetWeights("m", {"1": 7.0}))[1], life)
+    same, _ = play(same, ChildrenSeen({}, 1, frozenset(), 20.0))
+    assert same.weights("m")["1"].weight == 7.0
