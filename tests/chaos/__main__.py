@@ -76,6 +76,10 @@ class Run:
                 crowds.append(asyncio.create_task(self._crowd(MINDSPORE)))
             await self._trouble()
             await self.operator.restore()
+        except asyncio.CancelledError:  # somebody wants the end, and no account
+            for crowd in crowds:
+                crowd.cancel()
+            raise
         finally:
             self.book.leaving = True
             async with asyncio.timeout(QUIET_S):
