@@ -71,6 +71,24 @@ def test_slow_polls_of_an_instance_that_sends_bytes_are_no_failures() -> None:
     assert targets(fleet) == ["a", "b"]
 
 
+def test_slow_polls_of_an_instance_whose_beats_or_watch_tell_of_progress_are_no_failures() -> None:
+    """A long prefill sends no byte, and may keep a poll waiting; the engine's steps are told."""
+    for source in (Source.BEAT, Source.WATCH):
+        fleet, _ = play(both_ready(), observed("a", now=2.0, held=1, progress_total=1))
+        for second in range(3, 30):
+            now = float(second)
+            step = observed("a", now=now, source=source, held=1, progress_total=second)
+            fleet, _ = play(fleet, step, failed(now=now + 0.5, slow=True, held=1))
+        assert targets(fleet) == ["a", "b"]
+
+
+def test_slow_polls_of_an_instance_that_does_nothing_are_failures() -> None:
+    fleet, _ = play(both_ready(), observed("a", now=2.0, held=1, progress_total=1))
+    late = (failed(now=20.0 + second, slow=True, held=1) for second in range(3))
+    fleet, _ = play(fleet, *late)
+    assert targets(fleet) == ["b"]
+
+
 def test_stuck_is_shown_with_its_reason_and_it_is_back_when_it_moves() -> None:
     fleet, _ = play(both_ready(), observed("a", now=2.0, held=1, progress_total=5))
     fleet, commands = play(fleet, observed("a", now=32.0, held=1, progress_total=5))
