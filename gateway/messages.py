@@ -56,6 +56,13 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    """What was said with WereCut under the token is on record: it need not be said again."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
 class Accept:
     """Take connections from the listening sockets of this index too: its worker does not, or it
     is the worker's own, and the predecessor has let go.
@@ -257,6 +264,7 @@ Message = (
     | TellSent
     | TellEmpty
     | Cut
+    | Heard
     | Accept
     | Leave
     | Close

@@ -33,6 +33,7 @@ from gateway.fleet.commands import (
     CountDrain,
     FoldSlot,
     Follow,
+    FreeRow,
     KeepText,
     Launch,
     OpenFront,
@@ -73,7 +74,7 @@ from gateway.fleet.registry import hashed
 from gateway.launch.base import Launcher
 from gateway.launch.needs import read_needs
 from gateway.messages import Spawn
-from gateway.state.settle import settle_row
+from gateway.state.settle import losses, settle_row
 from gateway.state.shared import Segment
 from gateway.store.base import Store, StoreFailed
 from gateway.telemetry.tally import Tally
@@ -136,6 +137,7 @@ class Effects:
             StartWorker: self._start_worker,
             Launch: self._launch,
             SettleRow: self._settle_row,
+            FreeRow: lambda command: settle_row(self._at.segment, command.row),
             FoldSlot: self._fold_slot,
             Follow: lambda command: self._at.poller.follow(command.name, command.grpc),
             Unfollow: lambda command: self._at.poller.unfollow(command.name),
@@ -192,7 +194,7 @@ class Effects:
 
     def _settle_row(self, command: SettleRow) -> RowSettled:
         now = self._now()
-        lost = settle_row(self._at.segment, command.row, int(now * 1_000_000_000))
+        lost = losses(self._at.segment, command.row, int(now * 1_000_000_000))
         return RowSettled(command.row, lost, now)
 
     async def _fold_slot(self, command: FoldSlot) -> SlotFolded | None:

@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import sys
+from dataclasses import asdict
 from typing import Final
 
 from gateway.dataplane.accept import IDLE_GRACE_S, ClientConnection
@@ -27,6 +28,7 @@ from gateway.messages import (
     Close,
     Cut,
     Empty,
+    Heard,
     Hello,
     Leave,
     LostRequest,
@@ -45,6 +47,7 @@ log = logging.getLogger(__name__)
 
 BEAT_S: Final = 0.1  # control takes half a second without one for trouble
 SWEEP_S: Final = 1.0
+NOBODY: Final = -1  # the token of a WereCut that no control of now has asked for
 LAST_WORDS_S: Final = 1.0  # for the answers of those who are cut at the end
 NS: Final = 1_000_000_000
 
@@ -71,6 +74,7 @@ class Worker:
         self.finished = asyncio.Event()
         self._tell_sent: dict[int, list[int]] = {}  # slot: tokens of who asked
         self._tell_empty: dict[int, list[int]] = {}
+        self._unheard: dict[int, tuple[LostRequest, ...]] = {}  # token: cut, and not on record yet
         plane.on_left = self._left
 
     async def run(self) -> None:
@@ -80,6 +84,8 @@ class Worker:
         talking = asyncio.get_running_loop().create_task(self.link.keep())
         await self.finished.wait()
         talking.cancel()
+        for lost in self.last_words():
+            log.warning("request lost", extra={**asdict(lost), "cause": "cut, control not there"})
 
     def _connection(self) -> ClientConnection:
         return ClientConnection(self._plane)
@@ -89,6 +95,7 @@ class Worker:
         self._tell_sent.clear()
         self._tell_empty.clear()
         self._listen()
+        self._plane.loop.call_soon(self._say_unheard)  # behind the Hello
         compiled = not interpreted(sys.modules)
         generation, waits = self._plane.cell.generation, self._index not in self._accepts
         return Hello(self._index, self._row, os.getpid(), generation, compiled, waits)
@@ -125,6 +132,8 @@ class Worker:
                 self.settled(slot)
             case Cut():
                 self._cut(message)
+            case Heard(token):
+                self._unheard.pop(token, None)
             case Accept(index):
                 self._accepts.add(index)
                 self._accept()
@@ -188,7 +197,23 @@ class Worker:
             if (claim.held and claim.target.slot in slots) or exchange.number in requests:
                 lost.append(described(exchange, now))
                 exchange.cut(GatewayError("cut", "the request was ended by the operator"))
-        self.link.say(WereCut(order.token, tuple(lost)))
+        self._say_cut(order.token, tuple(lost))
+
+    def _say_cut(self, token: int, lost: tuple[LostRequest, ...]) -> None:
+        """Until control has them on record, they are kept: the one that asked may be dying."""
+        if lost:
+            self._unheard[token] = (*self._unheard.get(token, ()), *lost)
+        self.link.say(WereCut(token, lost))
+
+    def last_words(self) -> tuple[LostRequest, ...]:
+        """What was cut and never came on record; nobody else can name it."""
+        return tuple(one for many in self._unheard.values() for one in many)
+
+    def _say_unheard(self) -> None:
+        lost = self.last_words()
+        self._unheard.clear()
+        if lost:
+            self._say_cut(NOBODY, lost)
 
     def _exchanges(self) -> list[Exchange]:
         clients: list[ClientConnection] = list(self._plane.clients)
@@ -212,7 +237,11 @@ class Worker:
             client.end_if_idle()
 
     def _cut_all(self) -> None:
-        for exchange in self._exchanges():
+        now = self._plane.clock()
+        exchanges = self._exchanges()
+        if exchanges:  # nobody asked for them by a token, but they are named like all others
+            self._say_cut(NOBODY, tuple(described(one, now) for one in exchanges))
+        for exchange in exchanges:
             exchange.cut(GatewayError("gateway_closing", "the gateway is shutting down"))
         self._end_idle()
         self._plane.loop.call_later(LAST_WORDS_S, self.finished.set)

@@ -52,7 +52,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class SettleRow:
-    """Settle what a dead worker's row still holds; answered by RowSettled."""
+    """Say what a dead worker's row still holds; answered by RowSettled, and that by FreeRow."""
+
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class FreeRow:
+    """Settle the row: all that it held has been named."""
 
     row: int
 
@@ -243,6 +250,7 @@ Command = (
     | StartWorker
     | Launch
     | SettleRow
+    | FreeRow
     | FoldSlot
     | Follow
     | Unfollow

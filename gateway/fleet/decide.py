@@ -6,6 +6,7 @@ the gateway's own end), the table is published if it has changed, and the next t
 Years of the control plane can be replayed from a list of events.
 """
 
+from dataclasses import replace
 from math import inf
 from typing import Final
 
@@ -88,7 +89,28 @@ READINGS: Final = (Observed, PollFailed, Beaten)
 
 
 def decide(fleet: FleetSnapshot, event: Event) -> tuple[FleetSnapshot, tuple[Command, ...]]:
-    """The snapshot after the event, and what it calls for, in order."""
+    """The snapshot after the event, and what it calls for, in order.
+
+    A control's life begins with ChildrenSeen. What reaches it before that, on roads that were
+    opened earlier, waits: half of what runs looks like all of it until then.
+    """
+    if isinstance(event, ChildrenSeen):
+        return _begun(fleet, event)
+    if not fleet.begun:
+        return replace(fleet, early=(*fleet.early, event)), ()
+    return _decide(fleet, event)
+
+
+def _begun(fleet: FleetSnapshot, event: ChildrenSeen) -> tuple[FleetSnapshot, tuple[Command, ...]]:
+    early = fleet.early
+    fleet, commands = _decide(replace(fleet, early=()), event)
+    for waited in early:
+        fleet, more = _decide(fleet, waited)
+        commands += more
+    return fleet, commands
+
+
+def _decide(fleet: FleetSnapshot, event: Event) -> tuple[FleetSnapshot, tuple[Command, ...]]:
     turn = Turn(fleet, event.now)
     _take(turn, event)
     if not turn.fleet.still:
@@ -187,7 +209,11 @@ def _take_from_supervisor(turn: Turn, event: Event) -> None:
             else:
                 launches.exited(turn, name.removeprefix(launches.CHILD), status, oom)
         case ChildStarted(name, pid):
-            launches.spawned(turn, name.removeprefix(launches.CHILD), pid)
+            place = workers.name_of(name)
+            if place is not None:
+                workers.spawned(turn, place[1], pid)
+            else:
+                launches.spawned(turn, name.removeprefix(launches.CHILD), pid)
         case StartFailed(name, reason):
             place = workers.name_of(name)
             if place is not None:
@@ -277,7 +303,7 @@ def _arm(turn: Turn, event: Event) -> None:
     if not isinstance(event, READINGS):
         due += [] if fleet.still else launches.deadlines(fleet)
         due += instances.deadlines(fleet, turn.now)
-        due += [one.due_at for one in fleet.workers.values() if one.due_at is not None]
+        due += workers.deadlines(fleet)
         due += [when for when in fleet.worker_retry.values() if when > turn.now]
         left = (one.left_at for one in fleet.book.holders.values() if one.left_at is not None)
         due += [when + QUIET_S for when in left if when + QUIET_S > turn.now]

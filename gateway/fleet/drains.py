@@ -8,7 +8,7 @@ instance: held out, stopped, or forgotten.
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gateway.fleet.commands import CallDrain, CallResume, CallStop, CountDrain, Record
+from gateway.fleet.commands import CallDrain, CallResume, CallStop, CountDrain, Record, Tell
 from gateway.fleet.drain import (
     ENDED,
     REMOVED,
@@ -26,12 +26,13 @@ from gateway.fleet.drain import (
 from gateway.fleet.durable import drain_change
 from gateway.fleet.events import LeasesCut, SlotEmptied, SlotSent
 from gateway.fleet.history import kept
-from gateway.fleet.registry import Origin, Seen
+from gateway.fleet.registry import STATIC, Origin, Seen
 from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot, Stage
 from gateway.fleet.table import names
 from gateway.fleet.turn import Turn
 from gateway.fleet.workers import lost_of, record_lost
+from gateway.messages import Heard, LostRequest
 from gateway.records import Health, Intent
 from gateway.store.base import Remove
 from sluicegate.v1.states import Phase as InstancePhase
@@ -216,7 +217,7 @@ def _ended(turn: Turn, drain: Drain) -> None:
     if seen is not None and seen.retired:
         turn.forget(drain.name, farewell(seen))
         return
-    turn.keep(drain_change(drain, turn.fleet.wall, turn.now))
+    turn.keep_drain(drain.name, drain_change(drain, turn.fleet.wall, turn.now))
 
 
 def observed(turn: Turn, seen: Seen) -> None:
@@ -225,7 +226,11 @@ def observed(turn: Turn, seen: Seen) -> None:
     Polls come once a second and this is called with them, so nothing is repeated faster.
     """
     drain = turn.fleet.drains.get(seen.name)
-    if drain is None or not seen.grpc or turn.fleet.still:
+    if not seen.grpc or turn.fleet.still:
+        return
+    if drain is None:
+        if seen.state is State.DRAINING and _taken_out_once(seen):
+            turn.order(CallResume(seen.name, seen.grpc))
         return
     ready = seen.state is State.READY
     if drain.phase is Phase.WAITING and ready and not drain.reclaim:
@@ -238,6 +243,13 @@ def observed(turn: Turn, seen: Seen) -> None:
         turn.order(CallStop(seen.name, seen.grpc, grace_s, drain.was_cut))
     elif drain.phase is Phase.UNDRAINED and seen.state is State.DRAINING and _alive(turn, seen):
         turn.order(CallResume(seen.name, seen.grpc))
+
+
+def _taken_out_once(seen: Seen) -> bool:
+    """Whether it still obeys the drain with which it was taken out, though it is named again. One
+    that registers itself was removed by an operator, and stays so until it is started anew."""
+    reason = seen.status.reason if seen.status is not None else ""
+    return seen.origin in STATIC and reason.startswith((RETIRED, REMOVED))
 
 
 def _unmoved(seen: Seen) -> bool:
@@ -276,11 +288,27 @@ def were_cut(turn: Turn, event: LeasesCut) -> None:
         for one_lost in lost:
             record_lost(turn, one_lost)
         if lost:
-            turn.keep(drain_change(after, turn.fleet.wall, turn.now))
-    if not asked:  # one lease by request of an operator, or what was left at the end
-        cause = "operator" if turn.fleet.closing is None else "shutdown"
+            turn.keep_drain(drain.name, drain_change(after, turn.fleet.wall, turn.now))
+    if not asked:  # one lease by request of an operator, or news that an older control has missed
         for one in event.lost:
-            record_lost(turn, lost_of(turn.fleet, one, cause))
+            _cut_before(turn, one)
+    if event.lost and event.row in turn.fleet.workers:
+        turn.order(Tell(event.row, Heard(event.token)))
+
+
+def _cut_before(turn: Turn, one: LostRequest) -> None:
+    """Who asked for it is told by what is going on."""
+    found = (drain for drain in turn.fleet.drains.values() if drain.was_cut)
+    drain = next((drain for drain in found if drain.slot == one.slot != NO_SLOT), None)
+    if drain is None:
+        cause = "operator" if turn.fleet.closing is None else "shutdown"
+        record_lost(turn, lost_of(turn.fleet, one, cause))
+    elif one.request_id not in {lost.request.request_id for lost in drain.lost}:
+        lost = lost_of(turn.fleet, one, "drain deadline")
+        after = replace(drain, lost=(*drain.lost, lost))
+        turn.put_drain(after)
+        turn.keep_drain(drain.name, drain_change(after, turn.fleet.wall, turn.now))
+        record_lost(turn, lost)
 
 
 def _asked(turn: Turn, row: int, token: int) -> list[tuple[Drain, int]]:

@@ -189,7 +189,7 @@ class BeatsWentStale:
 
 @dataclass(frozen=True, slots=True)
 class RowSettled:
-    """A dead worker's row holds nothing any more; what it held is lost, by name."""
+    """What a dead worker's row holds is lost, by name; nobody adds to it any more."""
 
     row: int
     lost: tuple[LostRequest, ...]

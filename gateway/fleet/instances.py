@@ -128,7 +128,7 @@ def _reborn(turn: Turn, seen: Seen, after: Seen) -> Seen:
         return after
     drains_left = {key: one for key, one in turn.fleet.drains.items() if key != seen.name}
     turn.change(drains=drains_left)
-    turn.keep(Remove("drains", seen.name))
+    turn.keep_drain(seen.name, Remove("drains", seen.name))
     return replace(after, intent=Intent.ACTIVE)
 
 

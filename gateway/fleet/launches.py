@@ -331,7 +331,8 @@ def deadlines(fleet: FleetSnapshot) -> list[float]:
     found = []
     for launched in fleet.launches.values():
         if launched.retries:
-            found.append(launched.retry_at)
+            if fleet.closing is None:  # else nobody is started any more, and it never comes
+                found.append(launched.retry_at)
         elif launched.loading and launched.terminated_at is None:
             found.append(launched.started_at + fleet.settings.launch.load_timeout_s)
         elif launched.loading and launched.terminated_at is not None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from gateway.config import Model, Settings
 from gateway.fleet.drain import Drain
-from gateway.fleet.events import Asked, SettingsRead
+from gateway.fleet.events import Asked, Event, SettingsRead
 from gateway.fleet.health import Rules
 from gateway.fleet.history import Entry
 from gateway.fleet.registry import Seen, admissible
@@ -128,6 +128,7 @@ class FleetSnapshot:
     refused: tuple[str, ...] = ()  # what is wrong with the config.toml that was read last
     awaited: frozenset[str] = frozenset()  # before the first table of this life
     begun: bool = False  # the supervisor has said what runs
+    early: tuple["Event", ...] = ()  # what came before that
     serving: bool = False
     closing: Closing | None = None
     stands_by: bool = False  # a predecessor still runs the gateway: look, and touch nothing

@@ -6,12 +6,13 @@ Owner: one call of `decide`, which makes it and takes it apart again; nothing of
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+from gateway.control import DrainInstance, RemoveInstance, StopInstance, UndrainInstance
 from gateway.fleet.commands import Command, Follow, ReadNeeds, Record, Unfollow, Write
 from gateway.fleet.drain import Drain
 from gateway.fleet.durable import OF_INSTANCE, drain_change, instance_document
-from gateway.fleet.events import FactKept
+from gateway.fleet.events import Asked, FactKept
 from gateway.fleet.history import Entry, grown
 from gateway.fleet.registry import STATIC, Origin, Seen
 from gateway.fleet.slots import leave
@@ -19,6 +20,8 @@ from gateway.fleet.snapshot import FleetSnapshot, Launched, Worker
 from gateway.fleet.table import target
 from gateway.records import Health, Intent
 from gateway.store.base import Change, Put, Remove
+
+OF_DRAINS: Final = (DrainInstance, StopInstance, UndrainInstance, RemoveInstance)
 
 
 class Turn:
@@ -144,6 +147,14 @@ class Turn:
 
     def put_drain(self, drain: Drain) -> None:
         self.change(drains={**self.fleet.drains, drain.name: drain})
+
+    def keep_drain(self, name: str, change: Change) -> None:
+        """Write down what has become of a drain; but what an operator asks of the same instance is
+        on its way to the store already, and a later word about the past would undo it there."""
+        first = self.fleet.asks[0] if self.fleet.asks else None
+        ask = first.ask if isinstance(first, Asked) else None
+        if not isinstance(ask, OF_DRAINS) or ask.instance != name:
+            self.keep(change)
 
     # -- workers
 

@@ -10,7 +10,15 @@ every listening socket.
 from dataclasses import replace
 from typing import Final
 
-from gateway.fleet.commands import ClaimStore, Count, SettleRow, StartWorker, Supervise, Tell
+from gateway.fleet.commands import (
+    ClaimStore,
+    Count,
+    FreeRow,
+    SettleRow,
+    StartWorker,
+    Supervise,
+    Tell,
+)
 from gateway.fleet.drain import Lost, asked_again
 from gateway.fleet.durable import drain_change
 from gateway.fleet.events import (
@@ -73,15 +81,22 @@ def start_missing(turn: Turn) -> None:
         turn.order(StartWorker(index, row, fleet.workers_wanted, fleet.stands_by))
 
 
+def spawned(turn: Turn, row: int, pid: int) -> None:
+    worker = turn.fleet.workers.get(row)
+    if worker is not None:
+        turn.put_worker(replace(worker, pid=pid))
+
+
 def linked(turn: Turn, event: WorkerLinked) -> None:
     """It has connected: it gets the table, and tells the same to a control that came after."""
     old = turn.fleet.workers.get(event.row)
-    started = old.started_at if old else turn.now
+    if old is None or old.pid not in {0, event.pid}:
+        return  # said before it died, and read after its exit: nobody would ever end it again
     worker = Worker(
         event.index,
         event.row,
         event.pid,
-        started,
+        old.started_at,
         fresh=False,
         linked=True,
         sent=event.generation,
@@ -99,7 +114,7 @@ def linked(turn: Turn, event: WorkerLinked) -> None:
     for index, row in turn.fleet.stand_ins.items():
         if row == event.row:
             turn.order(Tell(row, Accept(index)))
-    if old is not None and not old.fresh:  # answers may have been lost with its old link
+    if not old.fresh:  # answers may have been lost with its old link
         for drain in turn.fleet.drains.values():
             turn.put_drain(asked_again(drain))
 
@@ -166,6 +181,7 @@ def settled(turn: Turn, event: RowSettled) -> None:
             turn.put_drain(drain)
             turn.keep(drain_change(drain, turn.fleet.wall, turn.now))
         record_lost(turn, named)
+    turn.order(FreeRow(event.row))  # behind the records: a control that dies here names them again
     start_missing(turn)
 
 
@@ -209,6 +225,12 @@ def ticked(turn: Turn) -> None:
         text = f"worker {worker.index} (pid {worker.pid}) does not answer and is killed"
         turn.record("worker", f"worker{worker.index}", text, warn=True, pid=worker.pid)
     start_missing(turn)
+
+
+def deadlines(fleet: FleetSnapshot) -> list[float]:
+    """Of those that can still be killed: one that was is waited for, and its exit is news."""
+    found = (one.due_at for one in fleet.workers.values() if not one.killed)
+    return [when for when in found if when is not None]
 
 
 # --- what workers are told -----------------------------------------------------------------------

@@ -30,9 +30,10 @@ from gateway.state.shared import (
 NS = 1_000_000_000
 
 
-def settle_row(segment: Segment, row: int, now_ns: int) -> tuple[LostRequest, ...]:
-    """Every request that died with the row's worker; the row holds nothing afterwards."""
-    lost = tuple(
+def losses(segment: Segment, row: int, now_ns: int) -> tuple[LostRequest, ...]:
+    """Every request that died with the row's worker. The row still holds them: they are named
+    before it is settled, so that a control that dies in between leaves them to the next."""
+    return tuple(
         LostRequest(
             request_id=lease.request_id,
             client_request_id=lease.client_request_id,
@@ -43,6 +44,10 @@ def settle_row(segment: Segment, row: int, now_ns: int) -> tuple[LostRequest, ..
         )
         for lease in segment.leases(row)
     )
+
+
+def settle_row(segment: Segment, row: int) -> None:
+    """The row holds nothing afterwards."""
     cells = segment.cells
     start = segment.base(row) + segment.layout.leases_at
     for at in range(start, start + segment.layout.leases * LEASE_CELLS, LEASE_CELLS):
@@ -62,7 +67,6 @@ def settle_row(segment: Segment, row: int, now_ns: int) -> tuple[LostRequest, ..
             cells[at + WAIT_ENDED] = cells[at + WAIT_BEGUN]
     for cell in (PID, GENERATION, CONNECTIONS, POOLED, BODIES_BYTES):
         cells[segment.base(row) + cell] = 0
-    return lost
 
 
 def unsettled(segment: Segment) -> frozenset[int]:

@@ -153,6 +153,7 @@ class World:
             c.StartWorker: self._start_worker,
             c.Launch: self._launch,
             c.SettleRow: self._settle_row,
+            c.FreeRow: lambda one: None,
             c.FoldSlot: lambda one: e.SlotFolded(one.slot, now()),
             c.Follow: self._follow,
             c.Unfollow: lambda one: self._unfollow(one.name),

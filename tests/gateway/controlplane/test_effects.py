@@ -238,6 +238,9 @@ async def test_a_dead_row_is_settled(bench: Bench) -> None:
     event = await bench.do(c.SettleRow(1))
     assert isinstance(event, RowSettled)
     assert [lost.request_id for lost in event.lost] == [0xFF]
+    assert bench.segment.in_flight(2) == 1  # until it is on record
+    await bench.do(c.FreeRow(1))
+    assert bench.segment.in_flight(2) == 0
 
 
 async def test_files_are_read_when_they_are_asked_for(bench: Bench, tmp_path: Path) -> None:

@@ -10,12 +10,15 @@ from random import Random
 
 import pytest
 
+from gateway.dataplane.worker import NOBODY
 from gateway.messages import (
     Accept,
     Ack,
     Close,
     Cut,
     Empty,
+    Heard,
+    Hello,
     Leave,
     Publish,
     Sent,
@@ -107,6 +110,34 @@ async def test_a_cut_names_what_was_lost_and_shows_the_client(
     assert lost.request_id > 0
     assert await reader.read() == b""  # ended, and not by a last chunk
     assert worker.segment.slot_totals(1)[REQUESTS + Outcome.CUT] == 1
+
+
+async def test_what_was_cut_is_said_again_to_the_next_control_until_one_has_it_on_record(
+    worker: WorkerProcess, instance: StubInstance
+) -> None:
+    """A control that died between its order and the answer took the names along."""
+    await held_stream(worker, instance)
+    worker.say(Cut((1,), (), 5))
+    (lost,) = (await worker.hears(WereCut)).lost
+    await worker.hang_up()
+    await worker.hears(Hello)
+    assert await worker.hears(WereCut) == WereCut(NOBODY, (lost,))
+    worker.say(Heard(NOBODY))
+    worker.say(TellEmpty(1, 9))
+    await worker.hears(Empty)  # it has read what was said before
+    await worker.hang_up()
+    await worker.hears(Hello)
+    worker.say(TellEmpty(1, 10))
+    assert await worker.heard.get() == Empty(1, 10)
+
+
+async def test_what_is_cut_at_the_end_is_named(
+    worker: WorkerProcess, instance: StubInstance
+) -> None:
+    await held_stream(worker, instance)
+    worker.say(Close(0.1))
+    said = await worker.hears(WereCut)
+    assert (said.token, [lost.client_request_id for lost in said.lost]) == (NOBODY, ["client-1"])
 
 
 async def test_one_request_can_be_cut_by_its_number(

@@ -1,6 +1,7 @@
 from gateway.fleet.closing import CUT_S
 from gateway.fleet.commands import Launch, SettleRow, StartWorker, Supervise, Tell
 from gateway.fleet.events import ChildExited, RowSettled, StopAsked, Ticked
+from gateway.fleet.launches import deadlines
 from gateway.messages import Close, Exit, Kill
 from tests.gateway.fleet.builders import LAUNCHED, begun, only, play
 
@@ -69,3 +70,11 @@ def test_the_same_signal_told_to_a_new_control_is_one_signal() -> None:
 def test_a_control_that_is_started_after_two_signals_cuts_at_once() -> None:
     _, commands = play(begun(LAUNCHED), StopAsked(2, 10.0))
     assert only(Tell, commands) == [Tell(0, Close(0.0))]
+
+
+def test_an_instance_that_was_to_be_started_again_wakes_nobody_once_the_gateway_closes() -> None:
+    """Its time came, nobody started it, and control asked for a tick at that time for ever."""
+    fleet, _ = play(begun(LAUNCHED), ChildExited("instance.m-1-0", 9, -9, 10.0))
+    assert fleet.launches["m-1-0"].retries
+    fleet, _ = play(fleet, StopAsked(1, 10.1))
+    assert fleet.launches["m-1-0"].retry_at not in deadlines(fleet)

@@ -1,9 +1,10 @@
 import pytest
 
 from gateway.config import parse
-from gateway.control import SetWeights
-from gateway.fleet.commands import FoldSlot, Record, Tell, WakeAt, Write
+from gateway.control import DrainInstance, SetWeights
+from gateway.fleet.commands import CallDrain, Command, FoldSlot, Record, Tell, WakeAt, Write
 from gateway.fleet.decide import decide
+from gateway.fleet.drain import Phase
 from gateway.fleet.durable import GENERATIONS
 from gateway.fleet.events import (
     Asked,
@@ -27,8 +28,10 @@ from gateway.fleet.slots import QUIET_S
 from gateway.fleet.snapshot import GROWTH_FREE, FleetSnapshot
 from gateway.messages import Publish
 from gateway.state.shared import Layout
+from gateway.store.base import Documents, Put
 from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import (
+    STATICS,
     begun,
     both_ready,
     fresh,
@@ -195,3 +198,33 @@ def test_a_small_fleet_has_a_table_for_each_instance_that_comes() -> None:
     fleet = crowd(GROWTH_FREE)
     fleet, _ = play(fleet, reading(0, 1.0), reading(1, 1.0))
     assert targets(fleet) == ["i0", "i1"]
+
+
+def test_what_comes_before_the_supervisor_has_said_what_runs_waits_for_that() -> None:
+    """A drain that was going on took the one worker that had said hello for all there were, and
+    cut, while another one served a table with the instance."""
+    fleet, _ = play(begun(), observed("a"), observed("b"))
+    ask = DrainInstance("a", 0.0, False, False)
+    fleet, commands = play(fleet, Asked(1, ask, False, None, 2.0))
+    documents = kept(commands)
+    again, commands = play(fresh(STATICS, documents), WorkerLinked(1, 1, 78, 5, 3.0))
+    assert commands == []
+    assert again.drains["a"].phase is Phase.PUBLISHING
+    running = {"worker0.0": 77, "worker1.1": 78}
+    again, commands = play(again, ChildrenSeen(running, 2, frozenset({0, 1}), 3.1))
+    assert again.workers[1].linked
+    assert again.workers[0].pid == 77
+    assert again.drains["a"].phase is Phase.PUBLISHING
+    assert only(CallDrain, commands) == []
+
+
+def kept(commands: list[Command]) -> Documents:
+    """What the store holds after the writes."""
+    documents: Documents = {}
+    for change in (one for write in only(Write, commands) for one in write.changes):
+        kind = documents.setdefault(change.kind, {})
+        if isinstance(change, Put):
+            kind[change.key] = change.document
+        else:
+            kind.pop(change.key, None)
+    return documents

@@ -9,17 +9,27 @@ from gateway.control import (
     Ask,
     DrainInstance,
     LostView,
+    Reload,
     RemoveInstance,
     StopInstance,
     UndrainInstance,
 )
 from gateway.controlplane.views import drain
-from gateway.fleet.commands import CallDrain, CallStop, Command, Record, Write
+from gateway.fleet.commands import (
+    CallDrain,
+    CallResume,
+    CallStop,
+    Command,
+    Record,
+    Tell,
+    Write,
+)
 from gateway.fleet.drain import REMOVED, RETIRED, Phase
 from gateway.fleet.drains import facts, farewell
 from gateway.fleet.durable import drain_change
 from gateway.fleet.events import (
     Asked,
+    IntentKept,
     LeasesCut,
     PollFailed,
     SettingsRead,
@@ -29,13 +39,22 @@ from gateway.fleet.events import (
 )
 from gateway.fleet.registry import Origin
 from gateway.fleet.snapshot import FleetSnapshot
-from gateway.messages import LostRequest
+from gateway.messages import Heard, LostRequest
 from gateway.records import Health, Intent
 from gateway.state.shared import Segment
 from gateway.store.base import Put, Remove
 from sluicegate.v1.states import Phase as InstancePhase
 from sluicegate.v1.states import State
-from tests.gateway.fleet.builders import GRPC, STATICS, both_ready, observed, only, play
+from tests.gateway.fleet.builders import (
+    GRPC,
+    STATICS,
+    begun,
+    both_ready,
+    observed,
+    only,
+    play,
+    texts,
+)
 
 
 def unheard(fleet: FleetSnapshot, name: str, now: float = 2.0) -> FleetSnapshot:
@@ -264,3 +283,89 @@ def test_an_instance_deleted_through_the_api_is_not_said_to_be_out_of_the_file()
     said = [str((one.text, one.fields)) for one in only(Record, [*commands, *more])]
     assert f"a forgotten: {REMOVED}" in "".join(said)
     assert RETIRED not in "".join(said)
+
+
+def held_out(name: str = "a") -> FleetSnapshot:
+    """The fleet after a drain without stop has ended."""
+    fleet, _ = play(
+        both_ready(), Asked(1, DrainInstance(name, 9.0, False, False), False, None, 9.0)
+    )
+    token = fleet.drains[name].token
+    fleet, _ = play(
+        fleet,
+        SlotSent(0, token, 9.1),
+        SlotEmptied(0, token, 9.2),
+        observed(name, State.DRAINING, 9.3, sequence=2, reason="asked by an operator"),
+    )
+    assert fleet.drains[name].phase is Phase.DONE
+    return fleet
+
+
+def written(commands: Sequence[Command]) -> list[Put]:
+    changes = (change for one in only(Write, commands) for change in one.changes)
+    return [one for one in changes if isinstance(one, Put) and one.kind == "drains"]
+
+
+def test_a_control_that_starts_after_an_undrain_sees_to_it_that_the_instance_resumes() -> None:
+    """The store had forgotten the drain, the Resume was lost with control, and nobody gave the
+    instance back any more."""
+    _, commands = play(held_out(), Asked(2, UndrainInstance("a"), False, None, 10.0))
+    (put,) = written(commands)
+    fleet = begun(documents={"drains": {"a": put.document}})
+    assert fleet.instances["a"].intent is Intent.ACTIVE
+    draining = observed("a", State.DRAINING, 11.0, sequence=3, reason="asked by an operator")
+    _, commands = play(fleet, draining)
+    assert [one.name for one in only(CallResume, commands)] == ["a"]
+
+
+def test_the_end_of_a_drain_is_not_written_over_an_undrain_that_is_being_stored() -> None:
+    """The later write won: after a restart the instance was held out again."""
+    fleet, _ = play(both_ready(), Asked(1, DrainInstance("a", 9.0, False, False), False, None, 9.0))
+    token = fleet.drains["a"].token
+    fleet, _ = play(fleet, SlotSent(0, token, 9.1), SlotEmptied(0, token, 9.2))
+    fleet, _ = play(fleet, Asked(2, UndrainInstance("a"), False, None, 9.3), keep=False)
+    fleet, commands = play(fleet, observed("a", State.DRAINING, 9.4, sequence=2), keep=False)
+    assert fleet.drains["a"].phase is Phase.DONE
+    assert written(commands) == []
+    fleet, _ = play(fleet, IntentKept(2, 9.5))
+    assert fleet.instances["a"].intent is Intent.ACTIVE
+
+
+def test_one_that_was_taken_out_and_is_named_again_is_given_back_although_its_drain_is_gone() -> (
+    None
+):
+    """No verb could: it was `not drained`, and went on refusing."""
+    fleet = both_ready()
+    _, commands = play(
+        fleet, observed("a", State.DRAINING, 2.0, sequence=2, reason=f"{RETIRED}; x")
+    )
+    assert [one.name for one in only(CallResume, commands)] == ["a"]
+    _, commands = play(fleet, observed("a", State.DRAINING, 2.0, sequence=2, reason="SIGTERM"))
+    assert only(CallResume, commands) == []
+
+
+def test_an_operators_drain_of_one_that_leaves_the_file_outlasts_its_return() -> None:
+    """It was said to be drained already, and came back with the file."""
+    fleet = both_ready()
+    one = Asked(1, Reload(), False, None, 9.0)
+    without = parse(STATICS[: STATICS.index('[[instance]]\nid = "b"')])
+    read = SettingsRead(1, "w", False, None, "", without, (), 9.0)
+    fleet, _ = play(fleet, one, read)
+    assert fleet.drains["b"].reason == RETIRED
+    fleet, _ = play(fleet, Asked(2, DrainInstance("b", None, False, True), False, None, 9.1))
+    back = SettingsRead(3, "w", False, None, "", parse(STATICS), (), 9.2)
+    fleet, _ = play(fleet, back)
+    assert (fleet.instances["b"].retired, fleet.instances["b"].intent) == (False, Intent.DRAIN)
+
+
+def test_a_request_that_an_older_control_had_cut_is_named_with_the_drain_and_once() -> None:
+    ask = DrainInstance("a", 5.0, False, False)
+    fleet, _ = play(both_ready(), Asked(1, ask, False, None, 10.0))
+    slot, token = fleet.instances["a"].slot, fleet.drains["a"].token
+    fleet, _ = play(fleet, SlotSent(0, token, 10.1), Ticked(15.0))
+    lost = LostRequest(1, "", slot, "streaming", 3.0, 7)
+    fleet, commands = play(fleet, LeasesCut(0, -1, (lost,), 15.1))
+    assert "request 0000000000000001 lost on a: drain deadline" in texts(commands)
+    assert Tell(0, Heard(-1)) in commands
+    fleet, commands = play(fleet, LeasesCut(0, -1, (lost,), 15.2))
+    assert texts(commands) == []

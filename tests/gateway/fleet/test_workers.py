@@ -1,8 +1,21 @@
-from gateway.fleet.commands import Count, SettleRow, StartWorker, Supervise, Tell, Write
+from dataclasses import replace
+
+from gateway.fleet.commands import (
+    Count,
+    FreeRow,
+    Record,
+    SettleRow,
+    StartWorker,
+    Supervise,
+    Tell,
+    WakeAt,
+    Write,
+)
 from gateway.fleet.events import (
     BeatsWentStale,
     ChildExited,
     ChildrenSeen,
+    ChildStarted,
     RowSettled,
     Source,
     Ticked,
@@ -11,7 +24,7 @@ from gateway.fleet.events import (
     WorkerUnlinked,
 )
 from gateway.fleet.snapshot import FleetSnapshot
-from gateway.fleet.workers import RETRY_S, START_MAX_S, name_of
+from gateway.fleet.workers import RETRY_S, START_MAX_S, deadlines, name_of
 from gateway.messages import Accept, Kill, Leave, LostRequest, Publish, Serving
 from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import both_ready, fresh, observed, only, play, texts
@@ -189,3 +202,33 @@ def test_a_beat_that_is_back_spares_the_worker_unless_it_owes_an_acknowledgement
     off = observed("a", State.DRAINING, now=10.0, source=Source.WATCH, sequence=2)
     owing, _ = play(fleet, off, BeatsWentStale(frozenset(), 11.0), keep=False)
     assert owing.workers[0].due_at == 14.0
+
+
+def test_a_row_is_freed_behind_the_names_of_what_it_held_and_before_its_next_worker() -> None:
+    """A control that died between the two had settled the row, and nobody knew the names."""
+    fleet, _ = play(two(), observed("a"), ChildExited("worker1.1", 71, -9, 60.0))
+    lost = LostRequest(255, "mine", fleet.instances["a"].slot, "streaming", 2.0, 10)
+    _, commands = play(fleet, RowSettled(1, (lost,), 60.1))
+    kinds = [one for one in commands if isinstance(one, Record | FreeRow | StartWorker)]
+    assert [type(one) for one in kinds] == [Record, FreeRow, StartWorker]
+
+
+def test_the_hello_of_a_worker_whose_exit_was_heard_first_brings_nobody_back() -> None:
+    """It would owe acknowledgements for ever: no drain, and no end of the gateway, got past it."""
+    fleet, _ = play(two(), ChildExited("worker1.1", 71, -9, 60.0))
+    fleet, _ = play(fleet, WorkerLinked(1, 1, 71, 1, 60.1))
+    assert 1 not in fleet.workers
+    fleet, _ = play(fleet, RowSettled(1, (), 60.2), ChildStarted("worker1.1", 72, 60.3))
+    fleet, _ = play(fleet, WorkerLinked(1, 1, 71, 1, 60.4))
+    assert not fleet.workers[1].linked
+    fleet, _ = play(fleet, WorkerLinked(1, 1, 72, 0, 60.5))
+    assert fleet.workers[1].linked
+
+
+def test_a_worker_that_was_killed_asks_for_no_tick_in_the_past() -> None:
+    """Its exit was late, and control woke itself up again and again until it came."""
+    fleet, _ = play(fresh(), ChildrenSeen({}, 1, frozenset(), 0.0))
+    fleet, commands = play(fleet, Ticked(START_MAX_S))
+    assert fleet.workers[0].killed
+    assert all(one.when > START_MAX_S for one in only(WakeAt, commands))
+    assert deadlines(replace(fleet, workers={0: replace(fleet.workers[0], due_at=1.0)})) == []
