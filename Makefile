@@ -15,7 +15,7 @@ COMPILED := $(BIN)/python .ci/compiled.py
 PLANE := $(addprefix tests/gateway/,test_native.py wire routing state dataplane)
 PYTHON ?= $(shell .ci/find-python)
 
-.PHONY: help run test test-fast test-compiled lint format docs proto models lock wheels bench bench-quick bench-lifecycle http-cases chaos clean
+.PHONY: help run test test-fast sim test-compiled lint format docs proto models lock wheels bench bench-quick bench-lifecycle http-cases chaos clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,9 @@ define on-compiled-modules
 { .ci/install-compiler $(BIN)/python \
 	&& $(COMPILED) --must $(BIN)/pytest -p tests.compiled --import-mode=importlib $(PLANE); }
 endef
+
+sim: $(VENV)/ready ## simulated gateways: SCHEDULES of them, from number FIRST on
+	@SCHEDULES=$(or $(SCHEDULES),20000) FIRST=$(or $(FIRST),0) $(BIN)/pytest -n 2 tests/sim/test_schedules.py
 
 test-compiled: $(VENV)/ready ## the data plane's tests on the compiled modules
 	@$(on-compiled-modules)
