@@ -227,7 +227,7 @@ def _plan_drain(
     running = fleet.drains.get(name)
     if running is not None and running.phase is not Phase.UNDRAINED:
         more = (order.stop and not running.stop) or (order.reclaim and not running.reclaim)
-        removal = running.reason in {RETIRED, REMOVED} and not running.stop
+        removal = running.reason in {RETIRED, REMOVED}
         if not more and not removal:
             return Plan(NOTHING, (f"{name} is drained already: {running.phase.value}",))
     if _routable(fleet, seen.model) == {name} and not force:

@@ -179,7 +179,7 @@ def settled(turn: Turn, event: RowSettled) -> None:
         if drain is not None and drain.slot == lost.slot and drain.ended is None:
             drain = replace(drain, lost=(*drain.lost, named))
             turn.put_drain(drain)
-            turn.keep(drain_change(drain, turn.fleet.wall, turn.now))
+            turn.keep_drain(drain.name, drain_change(drain, turn.fleet.wall, turn.now))
         record_lost(turn, named)
     turn.order(FreeRow(event.row))  # behind the records: a control that dies here names them again
     start_missing(turn)

@@ -32,6 +32,7 @@ from gateway.fleet.events import (
     IntentKept,
     LeasesCut,
     PollFailed,
+    RowSettled,
     SettingsRead,
     SlotEmptied,
     SlotSent,
@@ -369,3 +370,12 @@ def test_a_request_that_an_older_control_had_cut_is_named_with_the_drain_and_onc
     assert Tell(0, Heard(-1)) in commands
     fleet, commands = play(fleet, LeasesCut(0, -1, (lost,), 15.2))
     assert texts(commands) == []
+
+
+def test_a_loss_is_not_written_over_an_undrain_that_is_being_stored() -> None:
+    fleet, _ = play(both_ready(), Asked(1, DrainInstance("a", 9.0, False, False), False, None, 9.0))
+    fleet, _ = play(fleet, Asked(2, UndrainInstance("a"), False, None, 9.1), keep=False)
+    lost = LostRequest(1, "", fleet.instances["a"].slot, "streaming", 3.0, 7)
+    fleet, commands = play(fleet, RowSettled(1, (lost,), 9.2), keep=False)
+    assert len(fleet.drains["a"].lost) == 1
+    assert written(commands) == []
