@@ -104,6 +104,13 @@ def test_instances_show_state_intent_and_health_apart() -> None:
     assert lines[2].rstrip().endswith("compiling bucket 3 of 5")
 
 
+def test_one_that_is_down_shows_where_it_stands_with_its_launcher_and_no_progress() -> None:
+    looping = replace(LOADING, phase="crash_loop", progress=0.0, reason="crash loop: 5 deaths")
+    line = _text(tables.instances([looping])).splitlines()[1]
+    assert "crash_loop  active" in line
+    assert line.rstrip().endswith("crash loop: 5 deaths")
+
+
 def test_one_instance_shows_every_field() -> None:
     text = _text(tables.instance(views.instance(INSTANCE)))
     rows = dict(line.split(maxsplit=1) for line in text.splitlines())
