@@ -102,8 +102,7 @@ class Supervisor:
                 side.begin()
         self._start_control()
         while self._running:
-            for key, mask in self._selector.select(self._wait_s()):
-                key.data(mask)
+            self.serve_ready(self._wait_s())
             now = time.monotonic()
             if self.giving is not None:
                 self.giving.ticked(now)
@@ -117,6 +116,14 @@ class Supervisor:
                 self._running = False  # control died, and the workers have finished without it
         self._end_children()
         return self.exit_code
+
+    def serve_ready(self, wait_s: float | None) -> None:
+        """Whatever is ready, but nothing that the ones before it have ended: of a child, the pidfd
+        and what its guard says are often ready at once."""
+        for key, mask in self._selector.select(wait_s):
+            current = self._selector.get_map().get(key.fd)
+            if current is not None and current.data is key.data:
+                key.data(mask)
 
     def _wait_s(self) -> float | None:
         asked = self.giving.due if self.giving is not None else None
@@ -285,8 +292,7 @@ class Supervisor:
             child.signal(signal.SIGKILL)
         deadline = time.monotonic() + STOP_WAIT_S
         while (self.children or self._strays) and time.monotonic() < deadline:
-            for key, mask in self._selector.select(deadline - time.monotonic()):
-                key.data(mask)
+            self.serve_ready(deadline - time.monotonic())
 
     # -- control's side
 

@@ -115,13 +115,14 @@ class Run:
         if self._wanted_kills:
             work.append(killer(self.fleet, self._wanted_kills, self._seconds, rng, self.kills))
         tasks = [asyncio.create_task(one) for one in work]
+        watch = asyncio.create_task(self.fleet.lives())
         try:
-            await for_seconds(self._seconds, *tasks)
+            await for_seconds(self._seconds, *tasks, watch)
             operator.leaving = True
             async with asyncio.timeout(PATIENCE_S):
                 await asyncio.gather(*tasks)
         finally:
-            for task in tasks:
+            for task in (*tasks, watch):
                 task.cancel()
 
     async def _is_quiet(self) -> bool:

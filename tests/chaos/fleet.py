@@ -135,6 +135,17 @@ class Fleet:
         self.processes.append(process)
         return process
 
+    async def lives(self) -> None:
+        """Returns never.
+
+        Raises: Failed when the gateway has ended, which nobody has asked it for.
+        """
+        while True:
+            (process,) = (one for one in self.processes if one.pid == self.pid)
+            if process.returncode is not None:
+                raise Failed(f"the gateway has ended with exit code {process.returncode}")
+            await asyncio.sleep(LOOK_S)
+
     async def end(self) -> int:
         """As an operator would; its exit code."""
         os.kill(self.pid, signal.SIGTERM)

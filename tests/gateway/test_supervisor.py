@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -13,6 +14,7 @@ from typing import TypeVar
 import orjson
 import pytest
 
+from gateway.children import Child
 from gateway.messages import (
     Children,
     Exit,
@@ -27,7 +29,7 @@ from gateway.messages import (
     SpawnFailed,
     encode,
 )
-from gateway.supervisor import EXIT_CUT
+from gateway.supervisor import EXIT_CUT, Supervisor
 
 pytestmark = pytest.mark.live
 M = TypeVar("M")
@@ -397,3 +399,25 @@ async def test_an_instance_that_could_not_be_started_is_told_once(tmp_path: Path
 
 def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_what_is_ready_twice_of_one_child_is_served_once() -> None:
+    """Once the end of an instance, ready together with the last words of its guard, ended the
+    supervisor, and with it everything below."""
+    supervisor = Supervisor({}, (), 1)
+    guard = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    said, theirs = os.pipe()
+    os.set_blocking(said, False)
+    pidfd = os.pidfd_open(guard.pid)
+    child = Child(guard.pid, pidfd, handed_over=True, started=0.0, said_fd=said, adopted=True)
+    supervisor.children["instance.a"] = child
+    supervisor.adopt()
+    assert guard.stdin is not None
+    guard.stdin.close()
+    os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)  # so its end is what is ready first
+    os.write(theirs, b"ended 0\n")
+    os.close(theirs)
+    supervisor.serve_ready(0.0)
+    assert supervisor.children == {}
+    assert (child.ended, child.said_fd) == (True, -1)
+    assert guard.wait() == 0
