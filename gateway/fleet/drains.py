@@ -86,7 +86,8 @@ def drafted(fleet: FleetSnapshot, name: str, order: Order, now: float) -> Drain:
     A file never takes the place of an operator's reason: his drain would end with the removal.
     """
     last = fleet.drains.get(name)
-    kept = last is not None and last.lasts and order.reason == RETIRED
+    standing = last is not None and last.intent is not Intent.ACTIVE
+    kept = standing and order.reason == RETIRED
     reason = last.reason if last is not None and kept else order.reason
     if last is not None and last.phase not in ENDED:
         deadline = now if order.reclaim and not last.reclaim else last.deadline

@@ -30,6 +30,7 @@ WORKERS = 2
 TABLE_BOUND_S = 1.0  # from what control hears to a table without it, where all are well
 AWAIT_S = 5.0  # a control that starts asks everybody first
 DRAIN_BOUND_S = 8.0  # stuck workers, unanswered calls, and a kill, one after the other
+SAID_AGAIN_S = 1.0  # a worker whose link broke cannot know whether it was heard
 OURS = {"cut", "lost"}
 
 
@@ -58,6 +59,7 @@ class Facts:
         self.named: set[int] = set()
         self._named_now: set[int] = set()
         self.undisturbed = 0.0
+        self.link_broke_at = -SAID_AGAIN_S
         self.unlinked_at: dict[int, float] = {}
         self.dead_held: dict[int, dict[int, int]] = {}  # row: slot: leases of its dead worker
         self.generation = self.revision = 0
@@ -109,7 +111,8 @@ class Facts:
     def recorded(self, one: c.Record) -> None:
         if one.kind == "request":
             number = int(one.subject, 16)
-            laws.named_once(number, self._named_now)
+            if self.agenda.now > self.link_broke_at + SAID_AGAIN_S:
+                laws.named_once(number, self._named_now)
             self._named_now.add(number)
             self.named.add(number)
 

@@ -304,7 +304,7 @@ class World(Facts):
         if control is None:
             return
         worker.unlinked(control)
-        self.unlinked_at[worker.row] = self.agenda.now
+        self.unlinked_at[worker.row] = self.link_broke_at = self.agenda.now
         self.undisturbed = self.agenda.now
         self._unlink(worker, control)
         self.agenda.later(0.1, lambda: self._link(worker))

@@ -379,3 +379,13 @@ def test_a_loss_is_not_written_over_an_undrain_that_is_being_stored() -> None:
     fleet, commands = play(fleet, RowSettled(1, (lost,), 9.2), keep=False)
     assert len(fleet.drains["a"].lost) == 1
     assert written(commands) == []
+
+
+def test_an_operators_stop_of_one_that_leaves_the_file_outlasts_its_return() -> None:
+    """The file's reason took the place of his, and the file's return lifted his stop."""
+    stop = Asked(1, DrainInstance("b", 9.0, True, True), False, None, 9.0)
+    without = parse(STATICS[: STATICS.index('[[instance]]\nid = "b"')])
+    fleet, _ = play(both_ready(), stop, SettingsRead(0, "w", False, None, "", without, (), 9.1))
+    assert fleet.instances["b"].retired
+    fleet, _ = play(fleet, SettingsRead(0, "w", False, None, "", parse(STATICS), (), 9.2))
+    assert (fleet.instances["b"].retired, fleet.instances["b"].intent) == (False, Intent.STOP)
