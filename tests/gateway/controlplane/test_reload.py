@@ -181,3 +181,28 @@ async def test_a_rename_over_the_file_and_a_swapped_link_are_seen(tmp_path: Path
     file.read()
     assert not file.moved()
     watching.cancel()
+
+
+async def test_where_a_link_leads_is_watched_after_the_link_has_moved(tmp_path: Path) -> None:
+    """One round of looking ends then, and the next one begins at other folders."""
+    for name in ("conf", "one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "real.toml").write_text(f"{STATICS}# {name}\n")
+    path = tmp_path / "conf" / "config.toml"
+    path.symlink_to(tmp_path / "one" / "real.toml")
+    file = SettingsFile(path, tmp_path / "accepted.toml")
+    file.begin(again=False)
+
+    async def round_of_looking() -> None:
+        async for _ in file._looks():
+            pass
+
+    looking = asyncio.create_task(round_of_looking())
+    await asyncio.sleep(0)  # it looks at the folders as they are now
+    async with asyncio.timeout(60):
+        while not looking.done():  # the watcher says nowhere that it has begun: swap until it sees
+            fresh = path.with_name("fresh")
+            fresh.symlink_to(tmp_path / "two" / "real.toml")
+            fresh.replace(path)
+            await asyncio.wait([looking], timeout=1.0)
+    assert tmp_path / "two" in file._folders()
