@@ -1,0 +1,234 @@
+"""Two supervisors and the instance that goes from one to the other; control is the test itself."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from gateway.messages import (
+    Children,
+    Committed,
+    Exit,
+    Exited,
+    Freeze,
+    Frozen,
+    HandedOver,
+    Held,
+    Kill,
+    Serving,
+    Signalled,
+    Spawned,
+    Thaw,
+)
+from gateway.supervisor import EXIT_NOT_TAKEN
+from tests.gateway.test_supervisor import CONTROL, Life, gone, instance
+
+pytestmark = pytest.mark.live
+
+PROGRAM = """
+import os, sys
+from pathlib import Path
+from gateway.children import Child
+from gateway.mains.belongings import open_door
+from gateway.supervisor import Supervisor
+from gateway.takeover.giving import Giving
+from gateway.takeover.offer import DOOR, Facts, ask
+from gateway.takeover.taking import Taking
+
+folder, control, test, take = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4] == "take"
+held = {name: os.open("/dev/null", os.O_RDONLY) for name in ("segment", "door")}
+held["life"], held["life_write"] = os.pipe()
+if take:
+    sock, offer, received = ask(folder)
+    held |= dict(zip(offer.names, received))
+    rest = iter(received[len(offer.names):])
+else:
+    held["instances_life"], held["instances_life_write"] = os.pipe()
+    held["admin"] = os.open("/dev/null", os.O_RDONLY)
+supervisor = Supervisor(held, (sys.executable, "-c", control, "{supervisor}", test), 1)
+facts = Facts(os.getpid(), "1", (), "", "", "")
+own = folder / f"{os.getpid()}.sock"
+supervisor.giving = Giving(supervisor, open_door(own), facts)
+ours = lambda: own.replace(folder / DOOR)
+if take:
+    for ward in offer.wards:
+        child = Child(ward.pid, next(rest), True, 0.0, adopted=True)
+        child.said_fd = next(rest) if ward.speaks else -1
+        child.instance_pid = ward.instance_pid
+        supervisor.children[ward.name] = child
+    supervisor.taking = Taking(supervisor, sock, offer, ours)
+else:
+    ours()
+sys.exit(supervisor.serve())
+"""
+
+
+@dataclass(slots=True)
+class Running:
+    process: asyncio.subprocess.Process
+    control: Life
+
+
+@asynccontextmanager
+async def supervisor(folder: Path, how: str) -> AsyncIterator[Running]:
+    lives: asyncio.Queue[Life] = asyncio.Queue()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lives.put_nowait(Life(int(await reader.readline()), reader, writer))
+
+    path = str(folder / f"{how}.test")
+    door = await asyncio.start_unix_server(connected, path)
+    # Nobody needs its words, and waiting for their end would be waiting for its children's, too.
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", PROGRAM, str(folder), CONTROL, path, how),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield Running(process, await asyncio.wait_for(lives.get(), 60))
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        door.close()
+
+
+@asynccontextmanager
+async def with_instance(folder: Path) -> AsyncIterator[tuple[Running, int]]:
+    """A supervisor that serves, and the pid of its one instance."""
+    async with supervisor(folder, "begin") as old:
+        await old.control.told(Children)
+        old.control.order(Serving())
+        old.control.order(instance(folder, "sleep", "600"))
+        yield old, (await old.control.told(Spawned)).pid
+
+
+@asynccontextmanager
+async def standing_by(old: Running, folder: Path) -> AsyncIterator[Running]:
+    answering = asyncio.create_task(_freeze(old))
+    async with supervisor(folder, "take") as new:
+        await answering
+        yield new
+
+
+async def _freeze(old: Running) -> None:
+    await old.control.told(Freeze)
+    old.control.order(Frozen())
+
+
+async def committed(old: Running, new: Running) -> None:
+    new.control.order(Serving())
+    await new.control.told(Committed)
+    await old.control.told(HandedOver)
+
+
+async def test_the_instance_outlives_its_first_supervisor_and_its_end_is_known_to_the_next(
+    tmp_path: Path,
+) -> None:
+    async with with_instance(tmp_path) as (old, pid), standing_by(old, tmp_path) as new:
+        assert (await new.control.told(Children)).pids == {"instance.i": pid}
+        await committed(old, new)
+        old.control.order(Held({"i": 3}))
+        assert await new.control.told(Held) == Held({"i": 3})
+        old.control.order(Exit(0))
+        assert await old.process.wait() == 0
+        assert await new.control.told(Held) == Held({}, over=True)
+        os.kill(pid, 0)  # it lives
+        os.kill(pid, signal.SIGTERM)
+        exited = await new.control.told(Exited)
+        assert (exited.name, exited.pid, exited.status) == ("instance.i", pid, -signal.SIGTERM)
+
+
+async def test_the_end_of_an_instance_is_known_while_its_first_supervisor_lives(
+    tmp_path: Path,
+) -> None:
+    async with with_instance(tmp_path) as (old, pid), standing_by(old, tmp_path) as new:
+        await new.control.told(Children)
+        await committed(old, new)
+        new.control.order(Kill("instance.i", signal.SIGKILL))
+        exited = await new.control.told(Exited)
+        assert (exited.pid, exited.status) == (pid, -signal.SIGKILL)
+        assert await gone(pid)
+        old.process.terminate()
+        assert await old.control.told(Signalled) == Signalled(1, reload=False)  # and of no exit
+
+
+async def test_a_successor_that_stands_by_kills_nobody_until_its_commit(tmp_path: Path) -> None:
+    async with with_instance(tmp_path) as (old, pid), standing_by(old, tmp_path) as new:
+        await new.control.told(Children)
+        new.control.order(Kill("instance.i", signal.SIGTERM))
+        old.process.send_signal(signal.SIGHUP)
+        await old.control.told(Signalled)  # it is there, and was told of no end
+        os.kill(pid, 0)
+        await committed(old, new)
+        assert (await new.control.told(Exited)).pid == pid
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_successor_that_ends_before_its_commit_leaves_everything_where_it_was(
+    how: signal.Signals, tmp_path: Path
+) -> None:
+    async with with_instance(tmp_path) as (old, pid):
+        async with standing_by(old, tmp_path) as new:
+            new.process.send_signal(how)
+            code = await new.process.wait()
+            assert code == (EXIT_NOT_TAKEN if how is signal.SIGTERM else -how)
+        await old.control.told(Thaw)
+        os.kill(pid, signal.SIGTERM)
+        assert (await old.control.told(Exited)).pid == pid
+
+
+async def test_a_successor_whose_control_dies_before_the_commit_gives_up(tmp_path: Path) -> None:
+    async with with_instance(tmp_path) as (old, pid):
+        async with standing_by(old, tmp_path) as new:
+            os.kill(new.control.pid, signal.SIGKILL)
+            assert await new.process.wait() == EXIT_NOT_TAKEN
+        await old.control.told(Thaw)
+        os.kill(pid, 0)
+
+
+async def test_a_predecessor_s_control_that_dies_is_not_started_again(tmp_path: Path) -> None:
+    """It would claim the store, which is the successor's. Without workers there is nothing left."""
+    async with with_instance(tmp_path) as (old, pid), standing_by(old, tmp_path) as new:
+        await new.control.told(Children)
+        await committed(old, new)
+        os.kill(old.control.pid, signal.SIGKILL)
+        assert await old.process.wait() == 0
+        os.kill(pid, 0)
+
+
+async def test_a_signal_to_end_ends_the_take_over_first(tmp_path: Path) -> None:
+    async with with_instance(tmp_path) as (old, _):
+        async with standing_by(old, tmp_path) as new:
+            old.process.terminate()
+            assert await new.process.wait() == EXIT_NOT_TAKEN
+        await old.control.told(Thaw)
+        assert await old.control.told(Signalled) == Signalled(1, reload=False)
+
+
+async def test_a_gateway_that_does_not_serve_yet_is_not_taken_over(tmp_path: Path) -> None:
+    async with supervisor(tmp_path, "begin") as old:
+        await old.control.told(Children)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", PROGRAM, str(tmp_path), CONTROL, "x", "take"),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, said = await process.communicate()
+        assert b"the running gateway does not serve yet" in said
+
+
+async def test_one_whose_predecessor_still_finishes_is_not_taken_over(tmp_path: Path) -> None:
+    async with with_instance(tmp_path) as (old, _), standing_by(old, tmp_path) as new:
+        await new.control.told(Children)
+        await committed(old, new)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", PROGRAM, str(tmp_path), CONTROL, "x", "take"),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, said = await process.communicate()
+        assert f"its predecessor (pid {old.process.pid}) still finishes".encode() in said
