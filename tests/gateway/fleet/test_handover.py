@@ -7,6 +7,7 @@ from gateway.control import DrainInstance, SetInstanceWeight
 from gateway.fleet.closing import CUT_S
 from gateway.fleet.commands import (
     Answer,
+    CallDrain,
     ClaimStore,
     CloseFront,
     Command,
@@ -20,9 +21,11 @@ from gateway.fleet.commands import (
     Tell,
     Write,
 )
-from gateway.fleet.durable import instance_document
+from gateway.fleet.drain import Drain, Phase
+from gateway.fleet.durable import drain_change, instance_document
 from gateway.fleet.events import (
     Asked,
+    BeatsWentStale,
     ChildExited,
     ChildrenSeen,
     ChildStarted,
@@ -273,6 +276,31 @@ def test_nobody_accepts_and_nothing_is_decided_before_the_predecessor_lets_go() 
     asked = Asked(7, SetInstanceWeight("a", 2.0), False, None, 4.0)
     assert play(fleet, asked)[0].weight_of(fleet.instances["a"]) == 2.0
     assert not fleet.still
+
+
+def test_nobody_stands_in_for_a_paused_worker_of_a_successor_that_stands_by() -> None:
+    life = Life(LAYOUT, 2, 0, 0.0, 0.0, stands_by=True)
+    links = (WorkerLinked(0, 0, 88, 0, 0.1, waits=True), WorkerLinked(1, 1, 89, 0, 0.1, waits=True))
+    fleet, _ = play(
+        restore(parse(STATICS), documents(), life), ChildrenSeen({}, 2, frozenset(), 0.0), *links
+    )
+    _, commands = play(fleet, BeatsWentStale(frozenset({0}), 1.0))
+    assert not any(isinstance(one.message, Accept) for one in only(Tell, commands))
+
+
+def test_one_that_stands_by_tells_no_instance_to_drain() -> None:
+    """One that is held out and has come back is the predecessor's to tell."""
+    kept = documents()
+    drain = Drain("a", 0, 0, 0.0, 5.0, phase=Phase.DONE, reason="asked by an operator")
+    change = drain_change(drain, 0.0, 1.0)
+    kept["drains"] = {"a": change.document}
+    life = Life(LAYOUT, 2, 0, 0.0, 0.0, stands_by=True)
+    fleet, _ = play(restore(parse(STATICS), kept, life), ChildrenSeen({}, 1, frozenset(), 0.0))
+    fleet, commands = play(fleet, WorkerLinked(0, 0, 88, 0, 0.1, waits=True), observed("a"))
+    assert only(CallDrain, commands) == []
+    fleet, _ = play(fleet, observed("b"), StoreClaimed(2.0), TookOver(3.0))
+    _, commands = play(fleet, observed("a", now=4.0))
+    assert [call.name for call in only(CallDrain, commands)] == ["a"]
 
 
 def test_a_worker_that_was_away_at_the_commit_is_told_to_accept_when_it_comes_back() -> None:

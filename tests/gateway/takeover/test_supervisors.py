@@ -23,11 +23,13 @@ from gateway.messages import (
     Kill,
     Serving,
     Signalled,
+    Spawn,
     Spawned,
+    SpawnFailed,
     Thaw,
 )
 from gateway.supervisor import EXIT_NOT_TAKEN
-from tests.gateway.test_supervisor import CONTROL, Life, gone, instance
+from tests.gateway.test_supervisor import CONTROL, Life, child, gone, instance
 
 pytestmark = pytest.mark.live
 
@@ -84,10 +86,9 @@ async def supervisor(folder: Path, how: str) -> AsyncIterator[Running]:
 
     path = str(folder / f"{how}.test")
     door = await asyncio.start_unix_server(connected, path)
-    # Nobody needs its words, and waiting for their end would be waiting for its children's, too.
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", PROGRAM, str(folder), CONTROL, path, how),
-        stderr=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
     )
     try:
         yield Running(process, await asyncio.wait_for(lives.get(), 60))
@@ -99,12 +100,12 @@ async def supervisor(folder: Path, how: str) -> AsyncIterator[Running]:
 
 
 @asynccontextmanager
-async def with_instance(folder: Path) -> AsyncIterator[tuple[Running, int]]:
+async def with_instance(folder: Path, *command: str) -> AsyncIterator[tuple[Running, int]]:
     """A supervisor that serves, and the pid of its one instance."""
     async with supervisor(folder, "begin") as old:
         await old.control.told(Children)
         old.control.order(Serving())
-        old.control.order(instance(folder, "sleep", "600"))
+        old.control.order(instance(folder, *(command or ("sleep", "600"))))
         yield old, (await old.control.told(Spawned)).pid
 
 
@@ -158,15 +159,38 @@ async def test_the_end_of_an_instance_is_known_while_its_first_supervisor_lives(
         assert await old.control.told(Signalled) == Signalled(1, reload=False)  # and of no exit
 
 
+# Says on a FIFO that it listens, and by its exit status whether a file was there at SIGTERM.
+LISTENER = """
+import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: os._exit(3 if os.path.exists(sys.argv[1]) else 4))
+with open(sys.argv[2], "w") as told:
+    told.write("ready")
+while True:
+    signal.pause()
+"""
+
+
+async def answered(life: Life) -> None:
+    """The supervisor has carried out every order so far."""
+    life.order(Spawn("x", ("/no/such/program",), {}, {}, False))
+    await life.told(SpawnFailed)
+
+
 async def test_a_successor_that_stands_by_kills_nobody_until_its_commit(tmp_path: Path) -> None:
-    async with with_instance(tmp_path) as (old, pid), standing_by(old, tmp_path) as new:
-        await new.control.told(Children)
-        new.control.order(Kill("instance.i", signal.SIGTERM))
-        old.process.send_signal(signal.SIGHUP)
-        await old.control.told(Signalled)  # it is there, and was told of no end
-        os.kill(pid, 0)
-        await committed(old, new)
-        assert (await new.control.told(Exited)).pid == pid
+    commit, fifo = tmp_path / "commit", tmp_path / "fifo"
+    os.mkfifo(fifo)
+    listener = (sys.executable, "-c", LISTENER, str(commit), str(fifo))
+    async with with_instance(tmp_path, *listener) as (old, pid):
+        assert await asyncio.to_thread(fifo.read_text) == "ready"
+        async with standing_by(old, tmp_path) as new:
+            await new.control.told(Children)
+            new.control.order(Kill("instance.i", signal.SIGTERM))
+            await answered(new.control)
+            await answered(old.control)
+            commit.touch()
+            await committed(old, new)
+            exited = await new.control.told(Exited)
+            assert (exited.pid, exited.status) == (pid, 3)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -193,11 +217,20 @@ async def test_a_successor_whose_control_dies_before_the_commit_gives_up(tmp_pat
 
 
 async def test_a_predecessor_s_control_that_dies_is_not_started_again(tmp_path: Path) -> None:
-    """It would claim the store, which is the successor's. Without workers there is nothing left."""
+    """It would claim the store, which is the successor's. Workers finish, then all is over."""
     async with with_instance(tmp_path) as (old, pid), standing_by(old, tmp_path) as new:
         await new.control.told(Children)
+        old.control.order(child("worker0.0", grandchild=False))
+        worker = (await old.control.told(Spawned)).pid
         await committed(old, new)
         os.kill(old.control.pid, signal.SIGKILL)
+        assert old.process.stderr is not None
+        said = ""
+        while "control died" not in said:
+            said = (await old.process.stderr.readline()).decode()
+            assert said, "it has ended"
+        assert said == "control died, workers finish without it\n"
+        os.kill(worker, signal.SIGKILL)
         assert await old.process.wait() == 0
         os.kill(pid, 0)
 
