@@ -19,6 +19,7 @@ from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.restart import Verdict, ended, judge
 from gateway.fleet.snapshot import FleetSnapshot, Launched, Stage
 from gateway.fleet.turn import Turn
+from gateway.fleet.workers import note
 from gateway.messages import Kill
 from gateway.records import Health, Intent
 from sluicegate.v1.states import Phase, State
@@ -198,6 +199,7 @@ def ordered(turn: Turn, event: LaunchOrdered) -> None:
     turn.keep_instance(seen)
     text = f"{event.name} starting on {launched.device}"
     turn.record("instance", event.name, text, device=launched.device, restarts=launched.restarts)
+    note(turn, at_once=True)
 
 
 # --- its state -----------------------------------------------------------------------------------
@@ -307,6 +309,7 @@ def _after_death(
     text = f"{launched.name} ended: {reason}" + ("" if failed else f", {follows}")
     fields = {"status": status, "deaths": verdict.deaths, "follows": follows}
     turn.record("instance", launched.name, text, warn=True, **fields)
+    note(turn, at_once=True)
 
 
 def ticked(turn: Turn) -> None:

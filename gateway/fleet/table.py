@@ -16,6 +16,7 @@ from gateway.fleet.weights import InForce
 from gateway.records import (
     Bounds,
     InstanceName,
+    Intent,
     ModelName,
     Policy,
     Route,
@@ -163,19 +164,23 @@ def standing(
 ) -> Standing:
     """`weights`: those in force of its model."""
     launched = fleet.launches.get(seen.name)
-    status = seen.status
-    dead = launched is not None and not launched.pid
+    status = None if launched is not None and _unheard(seen, launched) else seen.status
+    stage = launched.stage.value if launched and (not launched.pid or status is None) else ""
+    wanted = seen.intent is Intent.ACTIVE and fleet.weight_of(seen) > 0
     return Standing(
         instance=InstanceName(seen.name),
         version=VersionName(seen.version),
         state=status.state.name if status else "",
-        phase=launched.stage.value
-        if dead and launched
-        else (status.phase.name.lower() if status else "starting" if launched else ""),
-        progress=status.progress if status and not dead else 0.0,
+        phase=stage or (status.phase.name.lower() if status else ""),
+        progress=status.progress if status and not stage else 0.0,
         reason=reason(fleet, seen, weights),
-        ready_in_s=ready_in_s(fleet, seen, now),
+        ready_in_s=ready_in_s(fleet, seen, now) if wanted else UNKNOWN_S,  # nobody may go there
     )
+
+
+def _unheard(seen: Seen, launched: Launched) -> bool:
+    """Whether its process has not said anything yet: what is known is of the life before."""
+    return launched.loading and seen.state in {None, State.STOPPED, State.ERROR}
 
 
 def reason(fleet: FleetSnapshot, seen: Seen, weights: Mapping[str, InForce]) -> str:
@@ -202,12 +207,14 @@ def ready_in_s(fleet: FleetSnapshot, seen: Seen, now: float) -> float:
     if launched is not None and not launched.pid:
         wait = max(0.0, launched.retry_at - now)
         return wait + whole if whole > 0 and _comes_back(launched) else UNKNOWN_S
-    if seen.state is not State.INITIALIZING and not (seen.status is None and launched):
+    loading = launched is not None and launched.loading
+    if seen.state is not State.INITIALIZING and not loading:
         return UNKNOWN_S
-    spent = max(0.0, now - (seen.began or (launched.started_at if launched else now)))
+    # A load is measured from the same moment on.
+    spent = max(0.0, now - (launched.started_at if launched and loading else seen.began))
     if whole > 0:
         return max(whole - spent, LATE_S)
-    progress = seen.status.progress if seen.status else 0.0
+    progress = seen.status.progress if seen.state is State.INITIALIZING and seen.status else 0.0
     if progress < 1.0:  # too early to extend the line
         return UNKNOWN_S
     return spent * (100.0 - progress) / progress

@@ -260,9 +260,10 @@ def publish(turn: Turn) -> None:
             turn.put_worker(replace(worker, due_at=due))
 
 
-def note(turn: Turn) -> None:
-    """Newer standings, throttled: they are lost without harm."""
-    if turn.fleet.table is None or turn.now < turn.fleet.noted_at + NOTE_S:
+def note(turn: Turn, *, at_once: bool = False) -> None:
+    """Newer standings, throttled: a reading brings others soon. `at_once`: none will."""
+    throttled = turn.now < turn.fleet.noted_at + NOTE_S and not at_once
+    if turn.fleet.table is None or throttled:
         return
     turn.change(noted_at=turn.now)
     message = Note(standings(turn.fleet, turn.now))

@@ -30,9 +30,14 @@ def saturated(route: CompiledRoute, version: CompiledVersion, held: int, why: st
     )
 
 
-def retry_after_s(route: CompiledRoute) -> int:
-    """Whole seconds until the best instance should be ready."""
-    estimates = [s.ready_in_s for s in route.standings if s.ready_in_s >= 0]
+def retry_after_s(route: CompiledRoute, version: str = "") -> int:
+    """Whole seconds until the best instance that the request could go to should be ready: one of
+    the version that it insists on, or else of any that weight reaches."""
+    estimates = [
+        s.ready_in_s
+        for s in route.standings
+        if s.ready_in_s >= 0 and (s.version == version if version else s.version in route.weighed)
+    ]
     if not estimates:
         return UNKNOWN_RETRY_S
     return min(max(ceil(min(estimates)), 1), RETRY_MAX_S)
@@ -49,7 +54,7 @@ def not_ready(route: CompiledRoute, version: str) -> GatewayError:
     return GatewayError(
         "no_ready_instance",
         message,
-        retry_after_s(route),
+        retry_after_s(route, version),
         model=route.model,
         instances=[
             {

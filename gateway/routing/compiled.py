@@ -196,8 +196,9 @@ class CompiledVersion:
 
 class CompiledRoute:
     """A model's route. `shares` are the versions that weight reaches; bounds[i] is where the
-    (i + 1)th begins in [0, 1). `stable` is the one of most weight, where what fails on another may
-    go to it. `standings` may be replaced by a Note at any time."""
+    (i + 1)th begins in [0, 1). `weighed` are those, and the ones that have no instance now.
+    `stable` is the one of most weight, where what fails on another may go to it. `standings` may
+    be replaced by a Note at any time."""
 
     __slots__ = (
         "bounds",
@@ -214,6 +215,7 @@ class CompiledRoute:
         "shares",
         "stable",
         "standings",
+        "weighed",
     )
 
     def __init__(self, route: Route, place: Place, tallies: "Tallies", now_ns: int) -> None:
@@ -227,6 +229,7 @@ class CompiledRoute:
         self.place = place
         self.standings: tuple[Standing, ...] = route.standings
         self.known = frozenset(v.name for v in route.versions)
+        self.weighed = frozenset(v.name for v in route.versions if v.weight > 0 and not v.blocked)
         self.by_name: dict[str, CompiledVersion] = {}
         self.shares: list[CompiledVersion] = []
         weights: list[float] = []

@@ -1,11 +1,26 @@
 from dataclasses import replace
 
-from gateway.control import SetWeights
-from gateway.fleet.events import Asked
+from gateway.control import DrainInstance, SetWeights
+from gateway.fleet.commands import Tell
+from gateway.fleet.events import Asked, ChildExited, LaunchOrdered, Registered, Ticked
+from gateway.fleet.registry import hashed
+from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.table import UNKNOWN_S, build, names, ready_in_s, same, standing, standings
+from gateway.messages import Note
 from gateway.records import Health, Policy
 from sluicegate.v1.states import State
-from tests.gateway.fleet.builders import STATICS, begun, both_ready, fresh, observed, play, targets
+from tests.gateway.fleet.builders import (
+    STATICS,
+    begun,
+    both_ready,
+    fresh,
+    observed,
+    only,
+    play,
+    status,
+    targets,
+)
+from tests.gateway.fleet.launching import A, running
 
 
 def test_only_admissible_instances_are_in_it_and_everybody_stands_somewhere() -> None:
@@ -107,3 +122,37 @@ def test_a_route_says_what_the_file_says_of_its_model() -> None:
     for key in keys:
         said = getattr(fleet.settings.model[0], key)
         assert getattr(route, key) == (Policy(said) if key == "policy" else said)
+
+
+def test_an_estimate_counts_from_the_start_of_the_process_and_not_from_its_last_life() -> None:
+    """It was READY, died, and its new process has not registered yet: loads take 11 s here."""
+    fleet = running()
+    assert fleet.load_s == {("m", "1"): 11.0}
+    fleet, _ = play(fleet, ChildExited(A, 5, -9, 100.0))
+    assert stands(fleet, 100.0) == ("STOPPED", "backing_off", 0.0, 12.0)
+    fleet, _ = play(fleet, Ticked(101.0), LaunchOrdered(A, hashed("t"), 101.0))
+    assert stands(fleet, 104.0) == ("", "starting", 0.0, 8.0)
+    loading = status(A, State.INITIALIZING, incarnation="new", progress=40.0)
+    fleet, _ = play(fleet, Registered(1, loading, "t", 0.0, 0, 105.0))
+    assert stands(fleet, 106.0) == ("INITIALIZING", "loading_model", 40.0, 6.0)
+
+
+def stands(fleet: FleetSnapshot, now: float) -> tuple[str, str, float, float]:
+    one = standing(fleet, fleet.instances[A], now, fleet.weights("m"))
+    return one.state, one.phase, one.progress, one.ready_in_s
+
+
+def test_workers_are_told_at_once_what_a_death_and_a_start_do_to_the_estimates() -> None:
+    fleet = running()
+    for event in (ChildExited(A, 5, -9, 100.0), LaunchOrdered(A, hashed("t"), 100.1)):
+        fleet, commands = play(fleet, event)
+        assert any(isinstance(one.message, Note) for one in only(Tell, commands))
+
+
+def test_nobody_waits_for_an_instance_that_is_held_out() -> None:
+    fleet, _ = play(
+        begun(), observed("b", State.INITIALIZING, now=1.0), observed("b", now=41.0, sequence=2)
+    )
+    fleet, _ = play(fleet, observed("a", State.INITIALIZING, now=50.0))
+    fleet, _ = play(fleet, Asked(1, DrainInstance("a", None, False, True), False, None, 51.0))
+    assert standing(fleet, fleet.instances["a"], 60.0, fleet.weights("m")).ready_in_s == UNKNOWN_S

@@ -82,3 +82,14 @@ def test_a_pin_to_a_version_that_is_only_loading_is_not_ready() -> None:
     with pytest.raises(GatewayError) as caught:
         pinned(compiled(standing(5, "7")), "7")
     assert caught.value.refusal.code == "no_ready_instance"
+
+
+def test_retry_after_counts_only_instances_that_the_request_could_go_to() -> None:
+    """A READY one of a version without weight, or of another one than is pinned, serves nobody."""
+    standings = (standing(40, "1"), standing(0, "2"), standing(90, "3"))
+    assert retry_after_s(compiled(*standings)) == 40
+    assert retry_after_s(compiled(*standings), "3") == 90
+    with pytest.raises(GatewayError) as caught:
+        pinned(compiled(*standings), "3")
+    assert caught.value.retry_after_s == 90
+    assert retry_after_s(compiled(standing(0, "2"))) == UNKNOWN_RETRY_S
