@@ -34,6 +34,8 @@ OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", 1 << 20),
 )
+REASON_MAX: Final = 500  # characters: a sentence or three; it goes into tables and refusals
+NAME_MAX: Final = 128
 INCARNATION_MAX: Final = 128  # characters: twice a SHA-256 in hex, and it is kept by the dozen
 FLOATS: Final = (
     "progress",
@@ -70,7 +72,7 @@ def calling(what: str) -> Iterator[None]:
         code = exc.code()
         slow = code is grpc.StatusCode.DEADLINE_EXCEEDED
         reason = f"{what}: {code.name.lower().replace('_', ' ')}"
-        details = (exc.details() or "").partition("\n")[0][:200]
+        details = plain((exc.details() or "").partition("\n")[0], 200)
         if details and not slow:
             reason = f"{reason}, {details}"
         raise Unreachable(reason, slow, code is grpc.StatusCode.UNIMPLEMENTED) from exc
@@ -92,8 +94,8 @@ def reading(message: lifecycle_pb2.InstanceStatus) -> Status:
     if message.HasField("device"):
         held = message.device
         device = Device(
-            held.kind,
-            held.id,
+            plain(held.kind, NAME_MAX),
+            plain(held.id, NAME_MAX),
             held.memory_total_bytes,
             held.memory_used_bytes,
             held.memory_reserved_bytes,
@@ -111,7 +113,7 @@ def reading(message: lifecycle_pb2.InstanceStatus) -> Status:
         state=state,
         phase=phase,
         progress=progress,
-        reason=message.reason,
+        reason=plain(message.reason),
         active_requests=message.active_requests,
         queue_depth=message.queue_depth,
         queue_wait_ms=message.queue_wait_ms,
@@ -131,6 +133,13 @@ def reading(message: lifecycle_pb2.InstanceStatus) -> Status:
     )
     check(status)
     return status
+
+
+def plain(text: str, length_max: int = REASON_MAX) -> str:
+    """What somebody else says, for people: one line of bounded length that no terminal obeys."""
+    if len(text) > length_max:
+        text = text[: length_max - 3] + "..."
+    return "".join(one if one.isprintable() else " " for one in text)
 
 
 def check(status: Status) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import grpc
 
-from gateway.controlplane.channels import Garbled, reading
+from gateway.controlplane.channels import Garbled, plain, reading
 from gateway.controlplane.tickets import Tickets
 from gateway.fleet.commands import BeatAnswer, RegisterAnswer
 from gateway.fleet.events import Beaten, Deregistered, Event, Registered
@@ -90,7 +90,7 @@ class Enrolment(lifecycle_pb2_grpc.RegistryServicer):
     ) -> lifecycle_pb2.DeregisterReply:
         now = asyncio.get_running_loop().time()
         name, lease = request.instance_id, hashed(request.lease_token)
-        self._post(Deregistered(name, request.incarnation, request.reason, now, lease))
+        self._post(Deregistered(name, request.incarnation, plain(request.reason), now, lease))
         return lifecycle_pb2.DeregisterReply()
 
 

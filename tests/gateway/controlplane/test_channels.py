@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config import NAME, is_address
-from gateway.controlplane.channels import FLOATS, Channels, Garbled, reading
+from gateway.controlplane.channels import FLOATS, REASON_MAX, Channels, Garbled, reading
 from sluicegate.v1 import lifecycle_pb2 as pb
 
 
@@ -107,3 +107,18 @@ async def test_an_address_has_one_channel_until_it_is_dropped() -> None:
     await channels.drop("127.0.0.1:1")
     assert channels.stub("127.0.0.1:1") is not first
     await channels.close()
+
+
+@pytest.mark.parametrize("said", ["x" * 1_000_000, "a\r\nb\x1b[2J", "\u202eevil"])
+def test_what_an_instance_says_for_people_is_one_short_line_that_no_terminal_obeys(
+    said: str,
+) -> None:
+    status = reading(message(reason=said, device=pb.Device(kind=said, id=said)))
+    assert status.device is not None
+    for told in (status.reason, status.device.kind, status.device.id):
+        assert len(told) <= REASON_MAX
+        assert told.isprintable()
+
+
+def test_a_sentence_in_any_language_is_left_as_it_is() -> None:
+    assert reading(message(reason="等待设备 cpu0: 内存不足")).reason == "等待设备 cpu0: 内存不足"
