@@ -9,9 +9,11 @@ failure means.
 
 import asyncio
 import random
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from gateway.config import Poll
@@ -27,6 +29,7 @@ from sluicegate.v1.states import State
 CALLS_MAX: Final = 256
 JITTER: Final = 0.1  # of the interval, either way
 WATCH_INTERVALS: Final = 10  # a stream without a change says as much as a poll: seldom will do
+RESOLVED_S: Final = 30.0  # as long as records that move are kept by others
 LOADING_TIMEOUT_S: Final = 3.0  # compiles stall an instance's loop for up to a second
 
 
@@ -39,7 +42,9 @@ class Followed:
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)  # poll now
     state: State | None = None  # as it said last, for the timeout
-    hosts: dict[str, str] = field(default_factory=dict)  # HTTP address: resolved host
+    http: str = ""  # the HTTP address that was resolved last
+    host: str = ""  # and to what
+    resolved_until: float = -inf  # loop time; a name is looked up again then
 
 
 class Poller:
@@ -92,6 +97,7 @@ class Poller:
     def poll_now(self, name: str) -> None:
         one = self._followed.get(name)
         if one is not None:
+            one.resolved_until = -inf  # a dial may have failed because it moved
             one.asked.set()
 
     async def close(self) -> None:
@@ -140,12 +146,31 @@ class Poller:
         one.state = status.state
         # A static instance is reached where the file says, whatever it calls itself.
         http = self._http_of(one.name) or status.http
-        host = one.hosts.get(http, "")
-        if not host and http:
-            host = one.hosts[http] = literal_host(http) or await _resolve(http)
+        host = await self._host(one, http) if http else ""
         received, held = self._sample(one.name)
         now = asyncio.get_running_loop().time()
         self._post(Observed(one.name, source, one.grpc, host, status, received, held, now))
+
+    async def _host(self, one: Followed, http: str) -> str:
+        """The IP address behind it. A name may move, so it is looked up again, now and then and
+        whenever a poll is asked for; while nobody answers for names, the last answer holds.
+
+        Raises: OSError.
+        """
+        now = asyncio.get_running_loop().time()
+        if http == one.http and now < one.resolved_until:
+            return one.host
+        host, until = literal_host(http), inf
+        if not host:
+            until = now + RESOLVED_S
+            try:
+                host = await _resolve(http)
+            except OSError as exc:
+                if http != one.http or exc.errno == socket.EAI_NONAME:
+                    raise
+                host = one.host
+        one.http, one.host, one.resolved_until = http, host, until
+        return host
 
     # -- watching
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from itertools import pairwise
@@ -9,8 +10,9 @@ from itertools import pairwise
 import pytest
 
 from gateway.config import Poll
+from gateway.controlplane import poll
 from gateway.controlplane.channels import Channels, Garbled, reading
-from gateway.controlplane.poll import CALLS_MAX, LOADING_TIMEOUT_S, Poller
+from gateway.controlplane.poll import CALLS_MAX, LOADING_TIMEOUT_S, Followed, Poller
 from gateway.fleet.events import Event, Observed, PollFailed, Source
 from sluicegate.v1 import lifecycle_pb2 as pb
 from sluicegate.v1.states import State
@@ -134,16 +136,21 @@ async def test_an_unfollowed_instance_is_asked_nothing_more(bench: Bench) -> Non
     await other.stop()
 
 
-async def test_a_name_is_resolved_and_an_unknown_one_is_a_failed_poll() -> None:
-    bench = Bench()
-    poller = Poller(
+def named(bench: Bench, http: str) -> Poller:
+    """A poller of instances to whom the file gives this HTTP address."""
+    return Poller(
         bench.channels,
         bench.events.put_nowait,
         lambda: bench.rules,
         lambda name: (0, 0),
-        lambda name: "localhost:8000",
+        lambda name: http,
         random.Random(1),
     )
+
+
+async def test_a_name_is_resolved_and_an_unknown_one_is_a_failed_poll() -> None:
+    bench = Bench()
+    poller = named(bench, "localhost:8000")
     poller.follow("a", await bench.instance.start())
     event = await bench.next(Source.POLL)
     assert isinstance(event, Observed)
@@ -260,3 +267,42 @@ def test_a_watch_is_for_changes_and_repeats_itself_seldom() -> None:
     station = Station()
     polled(station, 1, 1.0)
     assert station.watched == [10_000]
+
+
+async def test_a_name_that_moved_is_looked_up_again_when_a_poll_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A dial that fails asks for a poll: it would fail for ever at the address of before."""
+    answers: list[str | OSError] = ["10.0.0.1", "10.0.0.2"]
+
+    async def resolve(address: str) -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(poll, "_resolve", resolve)
+    bench = Bench()
+    poller = named(bench, "model.example:8000")
+    poller.follow("a", await bench.instance.start())
+    assert getattr(await bench.next(Source.POLL), "host", "") == "10.0.0.1"
+    poller.poll_now("a")
+    assert getattr(await bench.next(Source.POLL), "host", "") == "10.0.0.2"
+    # Nobody answers for names just now: the last answer holds. That there is no such name is one.
+    answers = [OSError(socket.EAI_AGAIN, "try again")]
+    poller.poll_now("a")
+    assert getattr(await bench.next(Source.POLL), "host", "") == "10.0.0.2"
+    answers = [OSError(socket.EAI_NONAME, "no such name")]
+    poller.poll_now("a")
+    assert isinstance(await bench.next(), PollFailed)
+    await poller.close()
+    await bench.close()
+
+
+async def test_one_host_is_remembered_however_many_an_instance_names() -> None:
+    bench = Bench()
+    one = Followed("a", "127.0.0.1:1")
+    for number in range(100):
+        await bench.poller._host(one, f"127.0.0.{number}:8000")
+    assert (one.http, one.host) == ("127.0.0.99:8000", "127.0.0.99")
+    await bench.close()
