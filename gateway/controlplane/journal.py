@@ -41,9 +41,9 @@ class Journal:
         """Those behind `after` that are remembered, and then each as it happens."""
         last = self._next - 1 if after is None else after
         while True:
-            for event in tuple(self._ring):
-                if event.id > last:
-                    last = event.id
-                    yield event
+            fresh = min(self._next - 1 - last, len(self._ring))
+            for event in [self._ring[place] for place in range(-fresh, 0)]:  # not all that there is
+                last = event.id
+                yield event
             if self._next - 1 <= last:
                 await self._woken.wait()
