@@ -59,6 +59,7 @@ def _under(prefix: str) -> list[web.RouteDef]:
         web.put(f"{prefix}/models/{{model}}/weights", changes.set_weights),
         web.delete(f"{prefix}/models/{{model}}/weights", changes.reset_weights),
         web.get(f"{prefix}/leases", reading.leases),
+        web.delete(f"{instance}/weight", changes.reset_instance_weight),
         web.delete(f"{prefix}/leases/{{request_id}}", changes.cancel_lease),
         web.get(f"{prefix}/events", reading.events, allow_head=False),  # a HEAD would never end
         web.get(f"{prefix}/history", reading.history),

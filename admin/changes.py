@@ -20,6 +20,7 @@ from gateway.control import (
     Reload,
     RemoveInstance,
     ResetWeights,
+    ResetInstanceWeight,
     StartInstance,
     UndrainInstance,
 )
@@ -44,6 +45,11 @@ async def set_instance_weight(request: web.Request) -> web.Response:
 
 async def drain_instance(request: web.Request) -> web.Response:
     """Answers with the drain beside the receipt: a second one finds the one that runs."""
+async def reset_instance_weight(request: web.Request) -> web.Response:
+    check(requests.nothing(await _body(request)))
+    return await _carry_out(request, ResetInstanceWeight(request.match_info["instance"]))
+
+
     name, body = request.match_info["instance"], await _body(request)
     receipt = await _asked(request, checked(requests.drain_instance(name, body)))
     return json_answer({**receipt, "drain": drain_document(request.app[CONTROL], name)})

@@ -111,6 +111,9 @@ class Changes:
     def set_instance_weight(self, instance: str, weight: float, how: How = NOW) -> Receipt:
         return self._make("PUT", f"/instances/{_part(instance)}/weight", {"weight": weight}, how)
 
+    def reset_instance_weight(self, instance: str, how: How = NOW) -> Receipt:
+        return self._make("DELETE", f"/instances/{_part(instance)}/weight", None, how)
+
     def drain(
         self,
         instance: str,

@@ -55,13 +55,22 @@ def instances(terminal: Terminal, instance: str | None) -> None:
 
 
 @click.command()
-@click.argument("model")
-@click.argument("weights", metavar="[VERSION=WEIGHT]...", nargs=-1)
+@click.argument("name", metavar="MODEL|INSTANCE")
+@click.argument("weights", metavar="[VERSION=WEIGHT]...|[WEIGHT]", nargs=-1)
 @click.option("--reset", is_flag=True, help="Back to what config.toml says.")
 @how_options
+@click.option("--instance", "of_instance", is_flag=True, help="Of an instance in its group.")
 @speaks
-def weight(terminal: Terminal, model: str, weights: tuple[str, ...], reset: bool, how: How) -> None:
-    """Set all weights of a model at once; a version that is not named gets 0.
+def weight(
+    terminal: Terminal,
+    name: str,
+    weights: tuple[str, ...],
+    reset: bool,
+    of_instance: bool,
+    how: How,
+) -> None:
+    """Set all weights of a model at once; a version that is not named gets 0. With --instance, the
+    weight of one instance among those of its version.
 
     Weights are relative: 95 and 5 share like 19 and 1. They take effect with the next request and
     survive restarts, until reset or until config.toml itself changes them.
@@ -74,11 +83,27 @@ def weight(terminal: Terminal, model: str, weights: tuple[str, ...], reset: bool
         raise click.UsageError("give either VERSION=WEIGHT pairs or --reset")
     wanted = _weights(weights)
     change = terminal.client.change
-    receipt = change.reset_weights(model, how) if reset else change.set_weights(model, wanted, how)
+    if of_instance and reset:
+        receipt = change.reset_instance_weight(name, how)
+    elif of_instance:
+        receipt = change.set_instance_weight(name, _one_weight(weights), how)
+    elif reset:
+        receipt = change.reset_weights(name, how)
+    else:
+        receipt = change.set_weights(name, _weights(weights), how)
     terminal.tell(receipt, how)
 
 
 def _weights(pairs: tuple[str, ...]) -> dict[str, float]:
+def _one_weight(given: tuple[str, ...]) -> float:
+    """Raises: UsageError."""
+    try:
+        (number,) = map(float, given)
+    except ValueError:
+        raise click.UsageError(f"{' '.join(given)} is not one number, as in 0.5") from None
+    return number
+
+
     """Weight by version. Raises: UsageError."""
     weights: dict[str, float] = {}
     for pair in pairs:

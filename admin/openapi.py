@@ -54,6 +54,7 @@ OPERATIONS: Final = (
     _read("/instances/{instance}", "One instance.", "Instance", 404),
     _change("DELETE", "/instances/{instance}", "Drain an instance and forget it."),
     _change("PUT", "/instances/{instance}/weight", "Its weight in its group.", "InstanceWeight"),
+    _change("DELETE", "/instances/{instance}/weight", "Back to what it was given first."),
     _change(
         "PUT",
         "/instances/{instance}/drain",

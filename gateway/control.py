@@ -224,6 +224,13 @@ class DrainInstance:
 
 
 @dataclass(frozen=True, slots=True)
+class ResetInstanceWeight:
+    """Back to what the file, or the instance's own registration, says."""
+
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
 class UndrainInstance:
     instance: str
 
@@ -272,6 +279,7 @@ Ask = (
     SetWeights
     | ResetWeights
     | SetInstanceWeight
+    | ResetInstanceWeight
     | DrainInstance
     | UndrainInstance
     | StopInstance

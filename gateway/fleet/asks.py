@@ -18,6 +18,7 @@ from gateway.control import (
     DrainInstance,
     Reload,
     RemoveInstance,
+    ResetInstanceWeight,
     ResetWeights,
     SetInstanceWeight,
     SetWeights,
@@ -30,7 +31,7 @@ from gateway.fleet.commands import Tell
 from gateway.fleet.drain import REMOVED, RETIRED, Phase
 from gateway.fleet.durable import OF_INSTANCE, drain_change, instance_document, overrides_change
 from gateway.fleet.registry import INSTANCES_MAX, STATIC, Origin, Seen
-from gateway.fleet.snapshot import FleetSnapshot, Stage, overrides_with
+from gateway.fleet.snapshot import FleetSnapshot, Launched, Stage, overrides_with, overrides_without
 from gateway.fleet.turn import Turn
 from gateway.fleet.weights import NO_OVERRIDES, Override, Overrides, override
 from gateway.messages import Cut
@@ -64,6 +65,8 @@ def plan(fleet: FleetSnapshot, ask: Ask, now: float) -> Plan:
             return _plan_reset(fleet, model)
         case SetInstanceWeight(name, weight):
             return _plan_instance_weight(fleet, name, weight)
+        case ResetInstanceWeight(name):
+            return _plan_instance_reset(fleet, name)
         case DrainInstance(name, grace_s, stop, force):
             grace = fleet.settings.drain.grace_s if grace_s is None else grace_s
             _check_number("grace_s", grace, 86_400.0 * 7)
@@ -103,6 +106,10 @@ def carry_out(turn: Turn, ask: Ask) -> None:
             over = Override(weight, fleet.instances[name].weight)
             turn.change(instance_overrides=overrides_with(fleet.instance_overrides, name, over))
             turn.record("weights", name, f"weight of {name}: {weight:g}", weight=weight)
+        case ResetInstanceWeight(name):
+            turn.change(instance_overrides=overrides_without(fleet.instance_overrides, name))
+            own = fleet.instances[name].weight
+            turn.record("weights", name, f"weight of {name}: {own:g} again", weight=own)
         case DrainInstance(name, grace_s, stop, _):
             grace = fleet.settings.drain.grace_s if grace_s is None else grace_s
             order = drains.Order(grace, stop, False, ASKED)
@@ -194,6 +201,16 @@ def _plan_instance_weight(fleet: FleetSnapshot, name: str, weight: float) -> Pla
     chosen = overrides_with(fleet.instance_overrides, name, over)
     dark = _darkened(fleet, replace(fleet, instance_overrides=chosen), seen.model)
     return Plan((change,), (f"weight of {name}: {before:g} to {weight:g}", *dark))
+
+
+def _plan_instance_reset(fleet: FleetSnapshot, name: str) -> Plan:
+    seen = _instance(fleet, name)
+    if name not in fleet.instance_overrides:
+        return Plan(NOTHING, (f"weight of {name} is {seen.weight:g}, and nobody has set it",))
+    left = overrides_without(fleet.instance_overrides, name)
+    dark = _darkened(fleet, replace(fleet, instance_overrides=left), seen.model)
+    sentence = f"weight of {name}: {fleet.weight_of(seen):g} back to {seen.weight:g}"
+    return Plan((Remove("weights", f"{OF_INSTANCE}{name}"),), (sentence, *dark))
 
 
 def _darkened(before: FleetSnapshot, after: FleetSnapshot, model: str) -> tuple[str, ...]:

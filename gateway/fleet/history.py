@@ -14,6 +14,7 @@ from gateway.control import (
     CancelLease,
     DrainInstance,
     Reload,
+    ResetInstanceWeight,
     ResetWeights,
     SetInstanceWeight,
     SetWeights,
@@ -49,7 +50,7 @@ def about(ask: Ask) -> tuple[str, str]:
             return "lease", request
         case Reload():
             return "config", "config.toml"
-        case SetInstanceWeight(name):
+        case SetInstanceWeight(name) | ResetInstanceWeight(name):
             return "weights", name
         case DrainInstance(name) | UndrainInstance(name) | StopInstance(name):
             return "drain", name

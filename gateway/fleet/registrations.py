@@ -73,6 +73,8 @@ def registration(turn: Turn, event: Registered) -> None:
         taken_in = replace(turn.fleet.instances[status.instance_id], lease=event.lease)
         turn.put(taken_in)
         turn.keep_instance(taken_in)
+        if seen is not None and seen.weight != taken_in.weight:
+            turn.forget_weight(seen.name)  # it stood above the old one, and must not come back
         turn.order(PollNow(status.instance_id))
     elif status.grpc != after.grpc:  # an old reading from where we have not heard of it yet
         _refuse(turn, event, RegisterAnswer(f"what {after.name} says is older than what is known"))

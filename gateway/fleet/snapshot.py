@@ -220,3 +220,7 @@ class FleetSnapshot:
 
 def overrides_with(overrides: Mapping[str, Override], name: str, one: Override) -> Overrides:
     return {**overrides, name: one}
+
+
+def overrides_without(overrides: Mapping[str, Override], name: str) -> Overrides:
+    return {key: one for key, one in overrides.items() if key != name}

@@ -16,7 +16,7 @@ from gateway.fleet.events import Asked, FactKept
 from gateway.fleet.history import Entry, grown
 from gateway.fleet.registry import STATIC, Origin, Seen
 from gateway.fleet.slots import leave
-from gateway.fleet.snapshot import FleetSnapshot, Launched, Worker
+from gateway.fleet.snapshot import FleetSnapshot, Launched, Worker, overrides_without
 from gateway.fleet.table import target
 from gateway.records import Health, Intent
 from gateway.store.base import Change, Put, Remove
@@ -131,8 +131,7 @@ class Turn:
         """The weight that an operator set is not for whoever takes the name next."""
         overrides = self.fleet.instance_overrides
         if name in overrides:
-            left = {key: one for key, one in overrides.items() if key != name}
-            self.change(instance_overrides=left)
+            self.change(instance_overrides=overrides_without(overrides, name))
             self.keep(Remove("weights", f"{OF_INSTANCE}{name}"))
 
     def put_launch(self, launched: Launched) -> None:

@@ -11,6 +11,7 @@ from gateway.control import (
     Problem,
     Reload,
     RemoveInstance,
+    ResetInstanceWeight,
     ResetWeights,
     SetInstanceWeight,
     SetWeights,
@@ -55,6 +56,7 @@ def test_every_change_is_asked_for(served: Served) -> None:
         change.set_weights("m", {"1": 5.0}),
         change.reset_weights("m"),
         change.set_instance_weight("i", 0.5),
+        change.reset_instance_weight("i"),
         change.drain("i", 9.0, stop=True, force=True),
         change.undrain("i"),
         change.stop("i", force=True),
@@ -65,11 +67,12 @@ def test_every_change_is_asked_for(served: Served) -> None:
         change.cancel("00000000000000ff"),
         change.reload(),
     ]
-    assert receipts == [RECEIPT] * 12
+    assert receipts == [RECEIPT] * 13
     assert [one.ask for one in served.control.asked] == [
         SetWeights("m", {"1": 5.0}),
         ResetWeights("m"),
         SetInstanceWeight("i", 0.5),
+        ResetInstanceWeight("i"),
         DrainInstance("i", 9.0, True, True),
         UndrainInstance("i"),
         StopInstance("i", True),

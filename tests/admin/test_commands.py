@@ -20,7 +20,9 @@ from gateway.control import (
     DrainInstance,
     Problem,
     Reload,
+    ResetInstanceWeight,
     ResetWeights,
+    SetInstanceWeight,
     SetWeights,
     StartInstance,
     StopInstance,
@@ -233,6 +235,15 @@ def test_weights_are_reset(run: Run, served: Served) -> None:
     assert served.control.asked[0].ask == ResetWeights("m")
 
 
+def test_the_weight_of_an_instance_is_set_and_reset(run: Run, served: Served) -> None:
+    assert run("weight", "--instance", "m-1-0", "0.5").exit_code == 0
+    assert run("weight", "m-1-0", "--instance", "--reset").exit_code == 0
+    assert [one.ask for one in served.control.asked] == [
+        SetInstanceWeight("m-1-0", 0.5),
+        ResetInstanceWeight("m-1-0"),
+    ]
+
+
 def test_a_dry_run_says_that_it_is_one(run: Run, served: Served) -> None:
     result = run("weight", "m", "1=5", "--dry-run", "--if-revision", "12")
     assert result.output == "would: m: version 2 from weight 0 to 5\n"
@@ -248,13 +259,16 @@ def test_a_change_that_changes_nothing_says_so(run: Run, served: Served) -> None
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["m"], "give either VERSION=WEIGHT pairs or --reset"),
-        (["m", "1=5", "--reset"], "give either VERSION=WEIGHT pairs or --reset"),
+        (["m"], "give either weights or --reset"),
+        (["m", "1=5", "--reset"], "give either weights or --reset"),
         (["m", "5"], "5 is not VERSION=WEIGHT, as in 2=5"),
         (["m", "1=x"], "1=x: x is not a number"),
         (["m", "1="], "1=: nothing is not a number"),
         (["m", "1=5", "1=6"], "version 1 is named twice"),
-        ([], "Missing argument 'MODEL'"),
+        (["--instance", "i", "1=5"], "1=5 is not one number, as in 0.5"),
+        (["--instance", "i", "1", "2"], "1 2 is not one number, as in 0.5"),
+        (["--instance", "i"], "give either weights or --reset"),
+        ([], "Missing argument 'MODEL|INSTANCE'"),
     ],
 )
 def test_a_mistyped_weight_is_a_mistake_on_the_command_line(

@@ -10,6 +10,7 @@ from gateway.control import (
     DrainInstance,
     Receipt,
     RemoveInstance,
+    ResetInstanceWeight,
     ResetWeights,
     SetInstanceWeight,
     SetWeights,
@@ -315,3 +316,32 @@ def test_the_last_routable_instance_is_not_removed_until_it_was_drained() -> Non
     assert denied.code == "last_routable"
     fleet, commands = ask(fleet, DrainInstance("a", None, False, True), RemoveInstance("a"))
     assert fleet.instances["a"].retired
+
+
+def test_the_weight_of_an_instance_has_a_way_back() -> None:
+    fleet, _ = ask(both_ready(), SetInstanceWeight("a", 0.0))
+    assert targets(fleet) == ["b"]
+    _, dry = ask(fleet, ResetInstanceWeight("a"), dry_run=True)
+    assert only(Write, dry) == []
+    fleet, commands = ask(fleet, ResetInstanceWeight("a"))
+    assert targets(fleet) == ["a", "b"]
+    assert fleet.instance_overrides == {}
+    assert Remove("weights", "instance:a") in only(Write, commands)[0].changes
+    assert fleet.history[-1].text == "weight of a: 0 back to 1"
+    _, commands = ask(fleet, ResetInstanceWeight("a"))
+    assert only(Write, commands) == []
+
+
+def test_an_instance_that_never_heard_of_its_undrain_can_be_told_again() -> None:
+    """It was frozen for longer than orders are repeated, and drains on."""
+    fleet, _ = ask(both_ready(), DrainInstance("a", None, False, True))
+    fleet, _ = ask(fleet, UndrainInstance("a"), now=11.0)
+    late = 11.0 + fleet.settings.drain.grace_s + 1
+    fleet, commands = play(fleet, observed("a", State.DRAINING, now=late, sequence=9))
+    assert only(CallResume, commands) == []
+    _, commands = ask(fleet, UndrainInstance("a"), now=late, dry_run=True)
+    assert only(CallResume, commands) == []
+    fleet, commands = ask(fleet, UndrainInstance("a"), now=late)
+    assert [one.name for one in only(CallResume, commands)] == ["a"]
+    fleet, _ = play(fleet, observed("a", State.READY, now=late + 1, sequence=10))
+    assert targets(fleet) == ["a", "b"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.config import parse
-from gateway.control import DrainInstance
+from gateway.control import DrainInstance, SetInstanceWeight
 from gateway.fleet.commands import (
     Answer,
     BeatAnswer,
@@ -368,3 +368,15 @@ def test_a_farewell_is_the_last_word_of_its_incarnation() -> None:
     assert refused(commands).code == "ALREADY_EXISTS"
     _, commands = play(fleet, Beaten(6, status("r", sequence=9), 0, 0, 3.0, MINE))
     assert only(Answer, commands)[0].value == BeatAnswer("REGISTER", 0.0, 10.0)
+
+
+def test_a_weight_that_an_instance_changed_itself_brings_no_older_one_back() -> None:
+    """An operator's weight stands above the one it was registered with, and ends with that."""
+    fleet = registered()
+    fleet, _ = play(fleet, Asked(1, SetInstanceWeight("r", 0.0), False, None, 2.0))
+    assert fleet.weight_of(fleet.instances["r"]) == 0.0
+    fleet, _ = play(fleet, replace(register(3.0, sequence=3), weight=2.0))
+    assert fleet.weight_of(fleet.instances["r"]) == 2.0
+    assert fleet.instance_overrides == {}
+    fleet, _ = play(fleet, replace(register(4.0, sequence=4), weight=1.0))
+    assert fleet.weight_of(fleet.instances["r"]) == 1.0
