@@ -233,7 +233,7 @@ def _routable(fleet: FleetSnapshot, model: str) -> set[str]:
 
 def _instance(fleet: FleetSnapshot, name: str) -> Seen:
     if name not in fleet.instances:
-        raise Denied("unknown_instance", f"no instance {name}")
+        raise Denied("unknown_instance", f"no instance {name}: see sluicegate instances")
     return fleet.instances[name]
 
 
@@ -267,8 +267,12 @@ def _plan_undrain(fleet: FleetSnapshot, name: str, now: float) -> Plan:
     if seen.retired:
         raise Denied("conflict", f"{name} is not wanted any more: add it to config.toml again")
     if drain is not None and drain.phase is Phase.STOPPING:
-        raise Denied("conflict", f"{name} is stopping: too late to give it back")
+        raise Denied(
+            "conflict", f"{name} is stopping, too late to give it back: {_later(launched)}"
+        )
     if seen.intent is Intent.ACTIVE and not waits:
+        if drains.lags(seen):
+            return Plan(NOTHING, (f"{name} is told again to take requests",), unstored=True)
         return Plan(NOTHING, (f"{name} is not drained",))
     sentences = (f"{name} is given back",)
     if drain is None:  # its launcher had given it up
@@ -276,12 +280,17 @@ def _plan_undrain(fleet: FleetSnapshot, name: str, now: float) -> Plan:
     return Plan((drain_change(drains.undrained(drain, now), fleet.wall, now),), sentences)
 
 
+def _later(launched: Launched | None) -> str:
+    """What to do about one that stops."""
+    return "start it anew" if launched is None else "start it when it is gone"
+
+
 def _plan_start(fleet: FleetSnapshot, name: str, now: float) -> Plan:
     """It lifts a drain with stop, as an undrain does; one that is held out stays held out."""
     seen, drain = _instance(fleet, name), fleet.drains.get(name)
     launched = fleet.launches.get(name)
     if launched is None:
-        raise Denied("conflict", f"{name} is started by somebody else: this gateway cannot")
+        raise Denied("conflict", f"{name} is not started by this gateway: start it where it runs")
     if seen.intent is Intent.STOP or seen.retired:
         return _plan_undrain(fleet, name, now)
     if launched.pid:
@@ -310,7 +319,8 @@ def _plan_add(fleet: FleetSnapshot, ask: AddInstance) -> Plan:
     if old is not None:
         if (old.origin, old.http, old.grpc) == (Origin.API, ask.http, ask.grpc):
             return Plan(NOTHING, (f"{ask.id} is there already",))
-        raise Denied("conflict", f"{ask.id} is taken by an instance of origin {old.origin.value}")
+        text = f"{ask.id} is taken by an instance of origin {old.origin.value}"
+        raise Denied("conflict", f"{text}: choose another id, or remove that one first")
     _model(fleet, ask.model)
     if len(fleet.instances) >= INSTANCES_MAX:
         raise Denied("conflict", f"there are {INSTANCES_MAX} instances already: remove one first")

@@ -163,8 +163,17 @@ def undo(turn: Turn, name: str) -> None:
         if seen.grpc:
             turn.order(CallResume(name, seen.grpc))
         turn.record("drain", name, f"{name} is undrained")
+    elif lags(seen):
+        turn.order(CallResume(name, seen.grpc))
     turn.put(replace(seen, intent=Intent.ACTIVE))
     revive(turn, name)
+
+
+def lags(seen: Seen) -> bool:
+    """Whether it drains though nobody here wants that: it was not heard of when it was given back,
+    or somebody else has told it. By itself that is left alone; an operator may want it otherwise.
+    """
+    return seen.intent is Intent.ACTIVE and seen.state is State.DRAINING and bool(seen.grpc)
 
 
 def revive(turn: Turn, name: str) -> None:

@@ -26,6 +26,7 @@ from gateway.fleet.snapshot import FleetSnapshot
 from gateway.messages import Cut
 from gateway.records import Intent
 from gateway.store.base import Put, Remove
+from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import (
     LAUNCHED,
     STATICS,
