@@ -73,7 +73,14 @@ def _view(kind: Any) -> Document:
 
 
 def schemas() -> Document:
-    problem = _object({"path": {"type": "string"}, "message": {"type": "string"}})
+    problem = _object(
+        {
+            "path": {"type": "string"},
+            "message": {"type": "string"},
+            "line": {"type": "integer", "minimum": 1},
+        },
+        optional=("line",),
+    )
     problems = {"type": "array", "items": reference("Problem")}
     receipt = {**NUMBERS, "changes": {"type": "array", "items": {"type": "string"}}}
     origin = {"enum": ["file", "default", "run-time"]}
@@ -119,6 +126,13 @@ def schemas() -> Document:
                 )
             }
         ),
+        **_bodies(),
+    }
+
+
+def _bodies() -> Document:
+    """Of requests."""
+    return {
         "InstanceToAdd": _object(dict.fromkeys(("id", "model", "version", "http", "grpc"), TEXT)),
         "InstanceWeight": _object({"weight": WEIGHT}),
         "InstanceToStop": _object({"force": FLAG, "grace_s": GRACE}, optional=("force", "grace_s")),

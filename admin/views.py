@@ -7,7 +7,7 @@ that this version does not know is passed over, so a newer gateway can be asked.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -63,7 +63,13 @@ def event(happened: Event) -> Document:
 
 
 def problems(found: Sequence[Problem]) -> list[Document]:
-    return [{"path": one.path, "message": one.message} for one in found]
+    return [problem(one) for one in found]
+
+
+def problem(one: Problem) -> Document:
+    """`line` where there are lines: in what is wrong with a config.toml."""
+    line = {"line": one.line} if one.line else {}
+    return {"path": one.path, "message": one.message, **line}
 
 
 def checked(found: Sequence[Problem]) -> Document:
@@ -95,6 +101,8 @@ def read(kind: type[Kind], document: Document) -> Kind:
     hints = get_type_hints(kind)
     values = {}
     for field in fields(kind):  # type: ignore[arg-type]  # every kind is a dataclass
+        if field.name not in document and field.default is not MISSING:
+            continue
         value = document[field.name]
         if value is None and kind is InstanceView and field.name in NULLS:
             value = NULLS[field.name]

@@ -26,6 +26,7 @@ TASTE: Final = (
     "gateway/records.py",
     "gateway/errors.py",
     "gateway/problems.py",
+    "gateway/places.py",
     "gateway/config.py",
     "gateway/messages.py",
     "gateway/native.py",

@@ -7,6 +7,8 @@ the repository documents every key at its default; a test holds the two together
 
 import re
 import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -14,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.functional_validators import AfterValidator
 from pydantic_core import PydanticCustomError
 
+from gateway import places
 from gateway.problems import Problem as Problem
 from gateway.problems import named
 
@@ -291,7 +294,13 @@ def parse(text: str) -> Settings:
         return Settings.model_validate(_tuples(document))
     except ValidationError as exc:
         found = [problem for error in exc.errors() for problem in named(error)]
-        raise ConfigInvalid(tuple(_own(found))) from None
+        raise ConfigInvalid(placed(_own(found), text)) from None
+
+
+def placed(problems: Sequence[Problem], text: str) -> tuple[Problem, ...]:
+    """The problems, each with its line of the text."""
+    found = places.lines(text) if problems else {}
+    return tuple(replace(one, line=places.line_of(found, one.path)) for one in problems)
 
 
 def _own(problems: list[Problem]) -> list[Problem]:

@@ -5,7 +5,7 @@ pydantic finds the mistakes of a config; how they are said is decided here, so t
 finds them, a person reads `dotted.path: must be RULE, not VALUE`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic_core import ErrorDetails
@@ -17,9 +17,11 @@ class Problem:
 
     path: str
     message: str
+    line: int = field(default=0, compare=False)  # of config.toml; 0: it is of nothing with lines
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message}" if self.path else self.message
+        told = f"{self.path}: {self.message}" if self.path else self.message
+        return f"{told} (line {self.line})" if self.line else told
 
 
 BOUNDS: Final = {

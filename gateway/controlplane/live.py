@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version as installed
 from typing import Any, Final
 
-from gateway.config import ConfigInvalid, Problem, parse, unchangeable
+from gateway.config import ConfigInvalid, Problem, parse, placed, unchangeable
 from gateway.control import (
     Ask,
     CancelLease,
@@ -137,7 +137,7 @@ class LiveControl:
             settings = parse(text)
         except ConfigInvalid as exc:
             return exc.problems
-        return unchangeable(self._loop.state.settings, settings)
+        return placed(unchangeable(self._loop.state.settings, settings), text)
 
     # -- asking
 
@@ -165,7 +165,7 @@ class LiveControl:
             raise Denied("unknown_lease", f"no request {request} is in flight")
 
     async def _served(self, generation: int) -> None:
-        """Until every worker serves it. One that does not acknowledge is killed by then."""
+        """Until every worker serves it. One that does not acknowledge is killed and replaced."""
         if _contained(self._loop.state, generation):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

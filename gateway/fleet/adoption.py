@@ -7,7 +7,7 @@ an operator's weights and drains stand until the file's own value changes.
 
 from dataclasses import replace
 
-from gateway.config import Settings, changed, unchangeable
+from gateway.config import Settings, changed, placed, unchangeable
 from gateway.control import Denied
 from gateway.fleet import drains, launches
 from gateway.fleet.asks import Plan
@@ -31,7 +31,7 @@ def plan(fleet: FleetSnapshot, event: SettingsRead) -> Plan:
         count = f"{len(event.problems)} problem{'s' if len(event.problems) > 1 else ''}"
         text = f"config.toml has {count}: what is in force stays"
         raise Denied("invalid", text, event.problems)
-    fixed = unchangeable(fleet.settings, event.settings)
+    fixed = placed(unchangeable(fleet.settings, event.settings), event.text)
     if fixed:
         raise Denied("invalid", "config.toml changes what cannot change live", fixed)
     moved = changed(fleet.settings, event.settings)
@@ -94,16 +94,15 @@ def in_force(turn: Turn) -> None:
 
 
 def refused(turn: Turn, event: SettingsRead, denied: Denied) -> None:
-    """The file was not taken; what is wrong with it is shown until a good one is."""
+    """The file was not taken; what is wrong with it is shown until a good one is. Who only tried
+    is told, and nobody else."""
+    if event.dry_run:
+        return
     problems = [str(problem) for problem in denied.problems]
     turn.order(Count("reloads", "refused"))
     text = f"config.toml not taken over ({event.why}): {'; '.join(problems) or denied.message}"
     turn.record("config", "config.toml", text, warn=True, problems=problems, why=event.why)
-    if not event.dry_run and denied.code not in {
-        "revision_moved",
-        "closing",
-        "handing_over",
-    }:  # not the file's
+    if denied.code not in {"revision_moved", "closing", "handing_over"}:  # not the file's
         turn.change(refused=tuple(problems) or (denied.message,))
 
 

@@ -64,7 +64,7 @@ async def test_an_answer_fits_its_schema(
     api: Api, control: FakeControl, operation: Operation
 ) -> None:
     control.draining = [replace(DRAIN, lost=(LOST,), ended=1.7e9)]
-    control.found = (Problem("a", "is wrong"),)
+    control.found = (Problem("a", "is wrong"), Problem("b", "is wrong", 7))
     body = BODIES[operation.body] if operation.body else None
     answer = await api.request(operation.method, _path(operation, PARTS), json=body)
     assert answer.status == 200

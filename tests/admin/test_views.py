@@ -67,7 +67,16 @@ def test_a_receipt_says_whether_it_was_for_real() -> None:
 
 def test_a_checked_config_is_ok_only_without_problems() -> None:
     assert views.checked([]) == {"ok": True, "problems": []}
-    assert views.checked([Problem("a.b", "is wrong")]) == {
+    assert views.checked([Problem("a.b", "is wrong"), Problem("c", "is wrong", 7)]) == {
         "ok": False,
-        "problems": [{"path": "a.b", "message": "is wrong"}],
+        "problems": [
+            {"path": "a.b", "message": "is wrong"},
+            {"path": "c", "message": "is wrong", "line": 7},
+        ],
     }
+
+
+def test_a_problem_comes_back_with_its_line_or_without() -> None:
+    for one in (Problem("a", "is wrong"), Problem("c", "is wrong", 7)):
+        back = views.read(Problem, views.problem(one))
+        assert (back.path, back.message, back.line) == (one.path, one.message, one.line)

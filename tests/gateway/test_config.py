@@ -198,7 +198,7 @@ def test_two_accelerators_of_a_kind_are_two_and_cpus_have_no_number() -> None:
     with pytest.raises(ConfigInvalid) as caught:
         parse(two)
     assert [str(problem) for problem in caught.value.problems] == [
-        "device[1].index: must be unique, not 1, which device[0] has already"
+        "device[1].index: must be unique, not 1, which device[0] has already (line 9)"
     ]
     parse(two.replace("ascend", "cpu"))
     parse(two.replace("ascend", "gpu", 1))

@@ -209,3 +209,18 @@ def test_what_the_file_overruled_while_no_gateway_ran_is_not_kept_for_later() ->
     same = restore(parse(STATICS), lived(SetWeights("m", {"1": 7.0}))[1], life)
     same, _ = play(same, ChildrenSeen({}, 1, frozenset(), 20.0))
     assert same.weights("m")["1"].weight == 7.0
+
+
+def test_a_dry_run_of_a_bad_file_is_told_to_who_tried_and_to_nobody_else() -> None:
+    bad = STATICS + "[poll]\ntimout = 5\n"
+    _, commands = play(both_ready(), read(bad, dry_run=True))
+    assert isinstance(value(commands), Denied)
+    assert [type(one) for one in commands] == [Answer]
+
+
+def test_what_cannot_change_live_names_its_line() -> None:
+    _, commands = reload(both_ready(), STATICS + "[gateway]\nworkers = 2\n")
+    denied = value(commands)
+    assert isinstance(denied, Denied)
+    count = STATICS.count("\n") + 2
+    assert [(one.path, one.line) for one in denied.problems] == [("gateway.workers", count)]

@@ -29,10 +29,10 @@ def test_every_problem_of_a_config_is_told_and_nothing_started(verb: str, tmp_pa
     assert done.returncode == EXIT_CONFIG
     assert done.stderr.splitlines() == [
         "config.toml: 3 problems, nothing started",
-        "  gateway.workers: must be at least 0, not -1",
+        "  gateway.workers: must be at least 0, not -1 (line 2)",
         "  gateway.timout: is not a key that config.toml knows "
-        "(a typing error, or of another version?)",
-        "  poll.failures: must be at least 1, not 0",
+        "(a typing error, or of another version?) (line 3)",
+        "  poll.failures: must be at least 1, not 0 (line 5)",
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
 
