@@ -5,6 +5,8 @@ Nothing here decides: `requests` reads, `views` writes, `guard` and `refusals` s
 process does what it is asked. The routes are those of `openapi`; a test walks both.
 """
 
+from typing import Final
+
 from aiohttp import web
 
 from admin import changes, reading
@@ -12,6 +14,15 @@ from admin.answers import CONTROL, guarding, refusing
 from admin.events import Streams
 from admin.openapi import PREFIX
 from gateway.control import Control
+
+IDLE_S: Final = 60.0  # for a request's head, and between two: longer than scrapes are apart
+
+
+def served(app: web.Application, farewell_s: float, idle_s: float = IDLE_S) -> web.AppRunner:
+    """The app's runner. Who connects and asks nothing is not kept, nor who is slow to ask."""
+    return web.AppRunner(
+        app, access_log=None, shutdown_timeout=farewell_s, keepalive_timeout=idle_s
+    )
 
 
 def create_app(control: Control) -> web.Application:
@@ -48,6 +59,7 @@ def _under(prefix: str) -> list[web.RouteDef]:
         web.get(instance, reading.instance),
         web.delete(instance, changes.remove_instance),
         web.put(f"{instance}/weight", changes.set_instance_weight),
+        web.delete(f"{instance}/weight", changes.reset_instance_weight),
         web.put(f"{instance}/drain", changes.drain_instance),
         web.delete(f"{instance}/drain", changes.undrain_instance),
         web.post(f"{instance}/stop", changes.stop_instance),
@@ -59,7 +71,6 @@ def _under(prefix: str) -> list[web.RouteDef]:
         web.put(f"{prefix}/models/{{model}}/weights", changes.set_weights),
         web.delete(f"{prefix}/models/{{model}}/weights", changes.reset_weights),
         web.get(f"{prefix}/leases", reading.leases),
-        web.delete(f"{instance}/weight", changes.reset_instance_weight),
         web.delete(f"{prefix}/leases/{{request_id}}", changes.cancel_lease),
         web.get(f"{prefix}/events", reading.events, allow_head=False),  # a HEAD would never end
         web.get(f"{prefix}/history", reading.history),

@@ -5,6 +5,7 @@ Every change takes `?wait=1` (answer once all workers serve it), `?dry_run=1` (s
 change) and `If-Match: <revision>` (only while nobody has changed anything since).
 """
 
+import asyncio
 from typing import Any, Final
 
 import orjson
@@ -19,13 +20,14 @@ from gateway.control import (
     CancelLease,
     Reload,
     RemoveInstance,
-    ResetWeights,
     ResetInstanceWeight,
+    ResetWeights,
     StartInstance,
     UndrainInstance,
 )
 
 NAME_MAX: Final = 80
+BODY_S: Final = 30.0  # for a body to come
 BODY_MAX_BYTES: Final = 1 << 20  # a config.toml with thousands of instances fits
 
 
@@ -43,13 +45,13 @@ async def set_instance_weight(request: web.Request) -> web.Response:
     return await _carry_out(request, checked(requests.set_instance_weight(name, body)))
 
 
-async def drain_instance(request: web.Request) -> web.Response:
-    """Answers with the drain beside the receipt: a second one finds the one that runs."""
 async def reset_instance_weight(request: web.Request) -> web.Response:
     check(requests.nothing(await _body(request)))
     return await _carry_out(request, ResetInstanceWeight(request.match_info["instance"]))
 
 
+async def drain_instance(request: web.Request) -> web.Response:
+    """Answers with the drain beside the receipt: a second one finds the one that runs."""
     name, body = request.match_info["instance"], await _body(request)
     receipt = await _asked(request, checked(requests.drain_instance(name, body)))
     return json_answer({**receipt, "drain": drain_document(request.app[CONTROL], name)})
@@ -123,9 +125,15 @@ def _caller(request: web.Request) -> str:
 async def _body(request: web.Request) -> Any:
     """The JSON document that was sent; no body at all counts as `{}`.
 
-    Raises: Refused when it is not JSON; HTTPRequestEntityTooLarge past BODY_MAX_BYTES.
+    Raises: Refused when it is not JSON, or slow; HTTPRequestEntityTooLarge past BODY_MAX_BYTES.
     """
-    raw = await request.read()
+    try:
+        async with asyncio.timeout(BODY_S):
+            raw = await request.read()
+    except TimeoutError:
+        raise Refused(
+            "slow_body", f"the body has not come in {BODY_S:g} s: send it again"
+        ) from None
     if not raw:
         return {}
     if request.content_type != "application/json":

@@ -21,6 +21,7 @@ from gateway.control import Event
 
 STREAMS_MAX: Final = 64  # consoles and CLIs; each holds a connection and a queue of events
 KEEP_ALIVE_S: Final = 15.0  # proxies close a silent connection after 30 to 60
+STALLED_S: Final = 30.0  # a client that reads nothing gives its place to others
 QUIET_S: Final = 0.1  # remembered events come without waiting; after this silence they are all out
 RETRY_MS: Final = 1000  # a browser comes back after this long
 
@@ -34,6 +35,12 @@ FIELDS: Final = {
 def encode(event: Event) -> bytes:
     """One event on the wire. JSON has no raw line ends, so it is one `data` line."""
     return b"id: %d\ndata: %b\n\n" % (event.id, orjson.dumps(views.event(event)))
+
+
+async def _written(response: web.StreamResponse, data: bytes) -> None:
+    """Raises: TimeoutError when the client has not read for so long that there is no room."""
+    async with asyncio.timeout(STALLED_S):
+        await response.write(data)
 
 
 class Streams:
@@ -64,6 +71,9 @@ class Streams:
             await self._pump(response, events, wanted.follow, closing)
         except ConnectionResetError:
             pass  # the client left
+        except TimeoutError:  # it is there, and reads nothing: an end would not reach it either
+            if request.transport is not None:
+                request.transport.abort()
         finally:
             self._open -= 1
             closing.cancel()
@@ -89,10 +99,10 @@ class Streams:
                     event = upcoming.result()
                     if event is None:
                         return  # the gateway has no more to tell
-                    await response.write(encode(event))
+                    await _written(response, encode(event))
                     upcoming = asyncio.ensure_future(anext(events, None))
                 elif follow and not closing.done():
-                    await response.write(b": nothing new\n\n")
+                    await _written(response, b": nothing new\n\n")
                 else:
                     return
         finally:

@@ -29,7 +29,7 @@ class Operation:
 
 
 MADE: Final = ("wait", "dry_run")  # how a change may be made
-CHANGE: Final = (400, 409, 412, 413, 415, 503)  # what every change may answer
+CHANGE: Final = (400, 408, 409, 412, 413, 415, 503, 504)  # what every change may answer
 
 
 def _change(
@@ -94,7 +94,7 @@ OPERATIONS: Final = (
         f"{PREFIX}/config/check",
         "What is wrong with a candidate config.toml.",
         "Checked",
-        (400, 413, 415),
+        (400, 408, 413, 415),
         "ConfigText",
     ),
     _change("POST", "/config/reload", "Read config.toml again: whole, or not at all."),

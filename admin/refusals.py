@@ -11,7 +11,7 @@ from typing import Any, Final
 from admin.views import problems as spelled
 from gateway.control import Denied, Problem
 
-# code: HTTP status. The first eleven are those of gateway.control.Denied.
+# code: HTTP status. The first twelve are those of gateway.control.Denied.
 STATUS: Final = {
     "unknown_instance": 404,
     "unknown_model": 404,
@@ -24,12 +24,14 @@ STATUS: Final = {
     "closing": 503,
     "handing_over": 503,
     "store_failed": 503,
+    "not_served": 504,
     "unknown_drain": 404,
     "unknown_path": 404,
     "method_refused": 405,
     "not_json": 400,
     "not_json_type": 415,
     "body_too_large": 413,
+    "slow_body": 408,
     "foreign_site": 403,
     "foreign_host": 403,
     "streams_full": 503,

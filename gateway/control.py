@@ -305,7 +305,7 @@ class Denied(Exception):
 
     `code`: unknown_instance, unknown_model, unknown_lease, invalid, last_routable, conflict,
     from_file, revision_moved, closing, handing_over, store_failed. `problems` where it has several
-    parts.
+    parts. The one exception is not_served: it is made, and was waited for in vain.
     """
 
     def __init__(self, code: str, message: str, problems: tuple[Problem, ...] = ()) -> None:

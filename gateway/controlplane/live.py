@@ -39,6 +39,7 @@ from gateway.telemetry.metrics import Owner, Readings, Retained, exposition
 from gateway.telemetry.tally import Tally
 
 ASK_S: Final = 30.0  # for the store, behind every ask before it
+WAIT_S: Final = 45.0  # for workers: a stuck one is killed after 5 s, a new one has 30 s to come
 SAMPLE_S: Final = 10.0
 SAMPLES: Final = 7  # the observed share is that of the last minute
 
@@ -155,7 +156,12 @@ class LiveControl:
             text = f"no answer from the store for {ASK_S:g} s: it may still be carried out"
             raise Denied("store_failed", text) from None
         if wait and not dry_run:
-            await self._served(receipt.generation)
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    await self._served(receipt.generation)
+            except TimeoutError:
+                text = f"it is made, but after {WAIT_S:g} s not every worker serves it: see status"
+                raise Denied("not_served", text) from None
         return receipt
 
     def _check_lease(self, request: str) -> None:

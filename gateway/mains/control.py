@@ -23,7 +23,7 @@ import orjson
 import uvloop
 from aiohttp import web
 
-from admin.api import create_app
+from admin.api import create_app, served
 from gateway.config import ConfigInvalid, Settings
 from gateway.controlplane.channels import Channels
 from gateway.controlplane.effects import Effects, Shells, WorkerCommand
@@ -217,7 +217,7 @@ class ControlProcess:
         enrolment = Enrolment(self._post, self._tickets, self._folds.sample)
         self._registry = await serve_registry(enrolment, self._given.registry)
         app = create_app(self._live_control)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=FAREWELL_S)
+        self._runner = served(app, FAREWELL_S)
         await self._runner.setup()
         admin = socket.socket(fileno=self._given.admin_fd)
         self._site = web.SockSite(self._runner, admin, backlog=ADMIN_BACKLOG)

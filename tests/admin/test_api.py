@@ -1,7 +1,9 @@
+import asyncio
+
 import pytest
 from aiohttp import web
 
-from admin.api import create_app
+from admin.api import create_app, served
 from admin.changes import BODY_MAX_BYTES
 from tests.admin.conftest import Api
 from tests.admin.fakes import FakeControl
@@ -26,3 +28,15 @@ async def test_a_body_at_the_bound_is_read(api: Api, control: FakeControl) -> No
     text = "#" * (BODY_MAX_BYTES - 100)
     assert (await api.post("/admin/v1/config/check", json={"text": text})).status == 200
     assert control.texts == [text]
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: lo"])
+async def test_who_does_not_ask_in_time_is_not_kept(sent: bytes) -> None:
+    runner = served(create_app(FakeControl()), 1.0, idle_s=0.05)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    reader, writer = await asyncio.open_connection(*runner.addresses[0][:2])
+    writer.write(sent)
+    assert await asyncio.wait_for(reader.read(), 60) == b""
+    writer.close()
+    await runner.cleanup()

@@ -1,7 +1,9 @@
+import asyncio
 from typing import Any
 
 import pytest
 
+from admin import changes
 from admin.changes import BODY_MAX_BYTES
 from admin.openapi import SAYS
 from gateway.control import (
@@ -13,9 +15,9 @@ from gateway.control import (
     Problem,
     Reload,
     RemoveInstance,
+    ResetInstanceWeight,
     ResetWeights,
     SetInstanceWeight,
-    ResetInstanceWeight,
     SetWeights,
     StartInstance,
     StopInstance,
@@ -30,9 +32,9 @@ CHANGES: list[tuple[str, str, dict[str, Any] | None, Ask]] = [
     ("POST", "instances", ADDED, AddInstance(**ADDED)),
     ("DELETE", "instances/i", None, RemoveInstance("i")),
     ("PUT", "instances/i/weight", {"weight": 2}, SetInstanceWeight("i", 2.0)),
+    ("DELETE", "instances/i/weight", None, ResetInstanceWeight("i")),
     ("PUT", "instances/i/drain", None, DrainInstance("i", None, False, False)),
     ("PUT", "instances/i/drain", {"grace_s": 9, "stop": True}, DrainInstance("i", 9, True, False)),
-    ("DELETE", "instances/i/weight", None, ResetInstanceWeight("i")),
     ("DELETE", "instances/i/drain", None, UndrainInstance("i")),
     ("POST", "instances/i/stop", {"force": True}, StopInstance("i", True)),
     ("POST", "instances/i/stop", {"grace_s": 5}, StopInstance("i", False, 5.0)),
@@ -196,3 +198,18 @@ async def test_the_history_is_told_who_asks(
     headers = {} if said is None else {SAYS: said}
     await api.request("PUT", "/admin/v1/instances/i/drain", headers=headers)
     assert control.callers == [by]
+
+
+async def test_a_body_that_does_not_come_is_408(
+    api: Api, control: FakeControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "BODY_S", 0.01)
+    host, port = api.server.host, api.server.port
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(
+        b"PUT /admin/v1/models/m/weights HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
+    )
+    assert await asyncio.wait_for(reader.readline(), 60) == b"HTTP/1.1 408 Request Timeout\r\n"
+    assert control.asked == []
+    writer.close()

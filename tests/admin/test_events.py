@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -106,3 +107,28 @@ async def test_there_is_a_most_of_streams(api: Api, monkeypatch: pytest.MonkeyPa
 async def test_an_id_that_is_no_number_is_refused(api: Api) -> None:
     answer = await api.get("/admin/v1/events", headers={"Last-Event-ID": "latest"})
     assert answer.status == 422
+
+
+async def test_a_client_that_reads_nothing_gives_its_place_to_others(
+    api: Api, control: FakeControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "STALLED_S", 0.01)
+    ended = asyncio.Event()
+    watched = control.events
+
+    async def noticed(after: int | None):  # type: ignore[no-untyped-def]
+        try:
+            async for event in watched(after):
+                yield event
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(FakeControl, "events", lambda self, after: noticed(after))
+    control.remembered = tuple(
+        replace(NEXT, id=number, text="x" * 1_000_000) for number in range(64)
+    )
+    host, port = api.server.host, api.server.port
+    _, writer = await asyncio.open_connection(host, port, limit=1)
+    writer.write(b"GET /admin/v1/events?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await asyncio.wait_for(ended.wait(), 60)
+    writer.close()

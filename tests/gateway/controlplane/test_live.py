@@ -15,6 +15,7 @@ from gateway.control import (
     DrainInstance,
     SetWeights,
 )
+from gateway.controlplane import live
 from gateway.controlplane.folds import Folds
 from gateway.controlplane.journal import Journal
 from gateway.controlplane.live import About, LiveControl
@@ -239,3 +240,15 @@ async def test_a_gateway_whose_workers_have_stopped_does_not_serve(bench: Bench)
     async with asyncio.timeout(60):
         await decided.wait()
     assert not bench.live.status().serving
+
+
+async def test_who_waits_for_workers_that_do_not_come_is_told_that_it_is_made(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "WAIT_S", 0.0)
+    bench.acknowledging = False
+    ask = SetWeights("m", {"1": 7.0})
+    with pytest.raises(Denied, match="it is made") as caught:
+        await bench.live.ask(ask, wait=True, dry_run=False, revision=None)
+    assert caught.value.code == "not_served"
+    assert bench.loop.state.weights("m")["1"].weight == 7.0
