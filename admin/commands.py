@@ -9,6 +9,7 @@ import time
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import click
@@ -58,8 +59,8 @@ def instances(terminal: Terminal, instance: str | None) -> None:
 @click.argument("name", metavar="MODEL|INSTANCE")
 @click.argument("weights", metavar="[VERSION=WEIGHT]...|[WEIGHT]", nargs=-1)
 @click.option("--reset", is_flag=True, help="Back to what config.toml says.")
-@how_options
 @click.option("--instance", "of_instance", is_flag=True, help="Of an instance in its group.")
+@how_options
 @speaks
 def weight(
     terminal: Terminal,
@@ -78,10 +79,10 @@ def weight(
     \b
     Example: sluicegate weight smollm2-135m-instruct 1=95 2=5
              sluicegate weight smollm2-135m-instruct --reset
+             sluicegate weight --instance smollm2-135m-instruct-1-0 0.5
     """
     if reset == bool(weights):
-        raise click.UsageError("give either VERSION=WEIGHT pairs or --reset")
-    wanted = _weights(weights)
+        raise click.UsageError("give either weights or --reset")
     change = terminal.client.change
     if of_instance and reset:
         receipt = change.reset_instance_weight(name, how)
@@ -94,7 +95,6 @@ def weight(
     terminal.tell(receipt, how)
 
 
-def _weights(pairs: tuple[str, ...]) -> dict[str, float]:
 def _one_weight(given: tuple[str, ...]) -> float:
     """Raises: UsageError."""
     try:
@@ -104,6 +104,7 @@ def _one_weight(given: tuple[str, ...]) -> float:
     return number
 
 
+def _weights(pairs: tuple[str, ...]) -> dict[str, float]:
     """Weight by version. Raises: UsageError."""
     weights: dict[str, float] = {}
     for pair in pairs:
@@ -355,12 +356,16 @@ def show(terminal: Terminal, prefix: str, origin: bool) -> None:
 
     Example: sluicegate config show gateway. --origin
     """
+
+    def chosen(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        return {key: entry for key, entry in found.items() if key.startswith(prefix)}
+
     if terminal.as_json:
-        terminal.dump(terminal.client.calls.call("GET", "/config"))
+        document = terminal.client.calls.call("GET", "/config")
+        terminal.dump({**document, "config": chosen(document["config"])})
         return
-    found = terminal.client.read.config()
-    chosen = {key: entry for key, entry in found.items() if key.startswith(prefix)}
-    terminal.show(tables.config(chosen, origin) if chosen else f"no key begins with {prefix}")
+    entries = chosen(terminal.client.read.config())
+    terminal.show(tables.config(entries, origin) if entries else f"no key begins with {prefix}")
 
 
 @config.command()

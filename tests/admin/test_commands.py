@@ -409,6 +409,8 @@ def test_config_is_shown_by_prefix_and_with_origins(run: Run) -> None:
         "ORIGIN",
     ]
     assert run("config", "show", "nothing.").output == "no key begins with nothing.\n"
+    shown = orjson.loads(run("config", "show", "gateway.", "--json").output)
+    assert list(shown["config"]) == ["gateway.workers"]
 
 
 def test_a_candidate_config_is_checked_by_the_gateway(
