@@ -15,7 +15,7 @@ from typing import Final
 from backends.snapshots import tensorfile
 from backends.snapshots.folder import folder_origin, open_folder
 from backends.snapshots.gguf import gguf_origin, open_gguf
-from backends.snapshots.manifest import FileEntry, Manifest
+from backends.snapshots.manifest import FileEntry, LlmManifest, Manifest
 from backends.snapshots.pypi import fetch
 from backends.snapshots.repository import AlreadyExists, Repository, Snapshot
 from backends.snapshots.source import ImportFailed, Source, same_content
@@ -80,7 +80,7 @@ def differences(manifest: Manifest, wanted: Wanted, origin: str) -> tuple[str, .
     if not same_content(manifest.source, origin):
         found.append(f"it was made from {manifest.source}, this is {origin}")
     for name in ("dtype", "slots", "max_seq_len"):
-        ours, theirs = getattr(wanted, name), getattr(manifest, name)
+        ours, theirs = getattr(wanted, name), getattr(manifest, name, None)
         if ours not in (None, theirs):
             found.append(f"it has {name} {theirs}, not {ours}")
     return tuple(found)
@@ -108,7 +108,7 @@ def import_source(
         )
 
     def describe(files: tuple[FileEntry, ...]) -> Manifest:
-        return Manifest(
+        return LlmManifest(
             model=wanted.model,
             version=wanted.version,
             engine="llm",

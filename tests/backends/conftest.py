@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from backends.errors import SnapshotInvalid
-from backends.snapshots.manifest import Manifest
+from backends.snapshots.manifest import LlmManifest
 from backends.snapshots.repository import Repository, Snapshot
 from tests.tiny import write_tiny_folder
 
@@ -32,7 +32,7 @@ def compile_cache() -> Path:
 def tiny_snapshot(folder: Path, architecture: str, max_seq_len: int, slots: int) -> Snapshot:
     """A random model of two layers, without the checksums that an import would have written."""
     write_tiny_folder(folder, architecture, tied=architecture == "llama")
-    manifest = Manifest(
+    manifest = LlmManifest(
         model=f"tiny-{architecture}",
         version="1",
         engine="llm",

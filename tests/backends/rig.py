@@ -21,7 +21,7 @@ from backends.gate import Gate, Pass
 from backends.life import Life
 from backends.lifecycle import Standing
 from backends.settings import Settings
-from backends.snapshots.manifest import FileEntry, Manifest
+from backends.snapshots.manifest import FileEntry, LlmManifest, Manifest
 from backends.snapshots.repository import Repository, Snapshot
 from backends.status import Identity, Memory
 from sluicegate.v1.states import Phase
@@ -220,7 +220,7 @@ def write_snapshot(root: Path, version: str = "1") -> Snapshot:
             (folder / name).write_bytes(content)
 
     def describe(files: tuple[FileEntry, ...]) -> Manifest:
-        return Manifest(
+        return LlmManifest(
             model="m",
             version=version,
             engine="llm",

@@ -18,7 +18,7 @@ from backends.commands import instance
 from backends.engines.base import Report, Sampling
 from backends.engines.families import Parts
 from backends.settings import Settings
-from backends.snapshots.manifest import FileEntry, Manifest
+from backends.snapshots.manifest import FileEntry, LlmManifest, Manifest
 from backends.snapshots.repository import Repository, Snapshot
 from sluicegate.v1.states import Phase
 from tests.backends.fakes import Rule, ScriptedEngine
@@ -79,7 +79,7 @@ def write_snapshot(root: Path, model: str, version: str) -> Snapshot:
         (folder / "model.safetensors").write_bytes(b"weights of " + version.encode())
 
     def describe(files: tuple[FileEntry, ...]) -> Manifest:
-        return Manifest(
+        return LlmManifest(
             model=model,
             version=version,
             engine="llm",

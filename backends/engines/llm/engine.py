@@ -17,13 +17,14 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from backends.engines import runtime
 from backends.engines.base import Report
-from backends.engines.llm import runtime
 from backends.engines.llm.cache import CompileCache, key
 from backends.engines.llm.shapes import DecodeShape, PrefillShape, promised
 from backends.engines.llm.verification import expect_finite, verify
 from backends.engines.llm.weights import Weights
 from backends.errors import SnapshotInvalid
+from backends.snapshots.manifest import LlmManifest
 from backends.snapshots.repository import Snapshot
 from backends.snapshots.transformer import weights_bytes
 from sluicegate.v1.states import Phase
@@ -45,6 +46,7 @@ class LlmEngine:
     ) -> None:
         """`slots` and `max_seq_len` default to what the manifest promises; `threads` 0: all."""
         manifest = snapshot.manifest
+        assert isinstance(manifest, LlmManifest), "the family of another engine"
         self.slots = slots or manifest.slots
         self.max_seq_len = max_seq_len or manifest.max_seq_len
         if self.max_seq_len > manifest.max_seq_len:

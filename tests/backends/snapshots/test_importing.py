@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from backends.errors import SnapshotInvalid
 from backends.snapshots.folder import open_folder
 from backends.snapshots.importing import Imported, differences, import_model, import_source
-from backends.snapshots.manifest import Manifest
+from backends.snapshots.manifest import LlmManifest, Manifest
 from backends.snapshots.repository import Repository
 from backends.snapshots.source import ImportFailed, Source
 from backends.snapshots.steps import OnBytes, silent
@@ -47,6 +47,7 @@ def test_a_folder_becomes_a_snapshot_that_verifies(repository: Repository, folde
     snapshot = _import(repository, folder).snapshot
     repository.verify(snapshot, lambda count: None)
     manifest = snapshot.manifest
+    assert isinstance(manifest, LlmManifest)
     assert (manifest.architecture, manifest.dtype, manifest.kv_policy) == (
         "llama",
         "float32",
@@ -91,6 +92,7 @@ def test_the_dtype_asked_for_is_the_dtype_written(
     repository: Repository, folder: Path, dtype: str, bytes_each: int
 ) -> None:
     snapshot = _import(repository, folder, dtype=dtype).snapshot
+    assert isinstance(snapshot.manifest, LlmManifest)
     assert snapshot.manifest.dtype == dtype
     assert json.loads((snapshot.folder / "config.json").read_text())["torch_dtype"] == dtype
     size = (snapshot.folder / "model.safetensors").stat().st_size
@@ -101,7 +103,9 @@ def test_the_dtype_asked_for_is_the_dtype_written(
 def test_a_promise_not_asked_for_is_what_the_model_was_trained_for(
     repository: Repository, folder: Path
 ) -> None:
-    assert _import(repository, folder, max_seq_len=None).snapshot.manifest.max_seq_len == 256
+    manifest = _import(repository, folder, max_seq_len=None).snapshot.manifest
+    assert isinstance(manifest, LlmManifest)
+    assert manifest.max_seq_len == 256
 
 
 def test_a_long_context_is_promised_only_when_asked_for(
@@ -111,8 +115,9 @@ def test_a_long_context_is_promised_only_when_asked_for(
     source = replace(source, shape=replace(source.shape, context=8192))
     for i, (asked, promised) in enumerate([(None, 2048), (8192, 8192)]):
         wanted = replace(WANTED, version=str(i), max_seq_len=asked)
-        imported = import_source(repository, source, wanted, NOW, silent)
-        assert imported.snapshot.manifest.max_seq_len == promised
+        manifest = import_source(repository, source, wanted, NOW, silent).snapshot.manifest
+        assert isinstance(manifest, LlmManifest)
+        assert manifest.max_seq_len == promised
 
 
 def test_more_positions_than_the_model_knows_are_refused(

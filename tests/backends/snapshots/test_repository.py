@@ -2,6 +2,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,7 @@ def _fill(folder: Path) -> None:
 
 def _describe(model: str, version: str) -> Callable[[tuple[FileEntry, ...]], Manifest]:
     def describe(files: tuple[FileEntry, ...]) -> Manifest:
-        fields = {name: getattr(EXAMPLE, name) for name in EXAMPLE.__slots__}
-        return Manifest(**fields | {"model": model, "version": version, "files": files})
+        return replace(EXAMPLE, model=model, version=version, files=files)
 
     return describe
 

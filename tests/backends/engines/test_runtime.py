@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from backends.engines.llm import runtime
+from backends.engines import runtime
 from backends.errors import DependencyMissing
 
 # In a process of its own: what is set must be set before the import, and once.
 CACHED = """
 import os, pathlib, sys
-from backends.engines.llm import runtime
+from backends.engines import runtime
 assert runtime.is_fresh()
 ms = runtime.prepare("CPU", 1, pathlib.Path(sys.argv[1]))
 assert not runtime.is_fresh()
