@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from random import Random
-from typing import Final, TypeVar
+from typing import Final
 
 from backends.batching import Step
 from backends.engines.base import Engine, Generation, Report
@@ -28,6 +28,7 @@ from backends.errors import (
     QueueFull,
     RequestInvalid,
 )
+from backends.modelthread import attempt, sentence
 from backends.readings import MS_NS, Meter, Readings
 from backends.slots import NOTHING, Outcome, Request, Slots
 from backends.stream import Stream
@@ -38,8 +39,6 @@ log = logging.getLogger(__name__)
 FAULTS_MAX: Final = 3  # in one slot, with nothing served in between: one may be the request's fault
 MEMORY_EVERY: Final = 64  # steps; reading it costs a system call, and it moves slowly
 CLOSED: Final = "the instance was stopped"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +219,14 @@ class _Model(threading.Thread):
             if self._load():
                 while self._read_inbox():
                     self._step()
-            _attempt(self._engine.close)
+            attempt(self._engine.close)
         finally:
             self._tell(self._executor.thread_ended)
 
     def _load(self) -> bool:
-        failure = _attempt(lambda: self._engine.load(self._pass_on))
+        failure = attempt(lambda: self._engine.load(self._pass_on))
         if failure is not None and not isinstance(failure, InstanceError):
-            failure = LoadFailed(f"the engine did not load: {_sentence(failure)}")
+            failure = LoadFailed(f"the engine did not load: {sentence(failure)}")
         self._tell(self._executor.load_ended, failure)
         return failure is None
 
@@ -284,9 +283,9 @@ class _Model(threading.Thread):
 
     def _run(self, step: Step) -> tuple[Outcome, str]:
         """What the step gave, and why no other will run (empty: others will)."""
-        outcome = _attempt(lambda: self._slots.run(step))
+        outcome = attempt(lambda: self._slots.run(step))
         if isinstance(outcome, Exception):
-            outcome = self._slots.fail(step, f"the model failed: {_sentence(outcome)}")
+            outcome = self._slots.fail(step, f"the model failed: {sentence(outcome)}")
         for number, why in outcome.failed:
             log.warning("generation failed", extra={"number": number, "reason": why})
         if max(self._slots.faults) < FAULTS_MAX:
@@ -301,24 +300,6 @@ class _Model(threading.Thread):
         # A loop that is closed has nobody left to be told.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call, *values)
-
-
-def _attempt(call: Callable[[], T]) -> T | Exception:
-    """What `call` returns or raises.
-
-    The one broad except of the model thread: whatever an engine raises is a fault to record and to
-    tell the requests it concerns, not the end of the thread.
-    """
-    try:
-        return call()
-    except Exception as exc:
-        if not isinstance(exc, InstanceError):
-            log.exception("engine raised")
-        return exc
-
-
-def _sentence(exc: Exception) -> str:
-    return f"{type(exc).__name__}: {exc}"
 
 
 def _check(generation: Generation, max_seq_len: int, vocab: int) -> None:
