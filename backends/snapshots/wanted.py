@@ -10,6 +10,7 @@ from typing import Final
 
 PYPI: Final = "pypi:"
 GGUF: Final = ".gguf"
+MINDIR: Final = ".mindir"
 
 SLOTS: Final = 4  # CPU decode of four costs little more than of one (measured: 44 to 15 tokens/s)
 # Every promised position costs cache in every slot, so a longer promise is asked for by name.
@@ -29,6 +30,16 @@ class Wanted:
     dtype: str
     slots: int
     max_seq_len: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WantedGraph:
+    """The snapshot of a graph; None leaves a choice to the file beside it, or to the import."""
+
+    model: str
+    version: str
+    max_batch: int | None = None
+    max_delay_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +63,15 @@ class ModelFolder:
     path: Path
 
 
-Locator = Release | GgufFile | ModelFolder
+@dataclass(frozen=True, slots=True)
+class MindirFile:
+    path: Path
 
 
-def read_locator(text: str) -> Locator:
+Locator = Release | GgufFile | ModelFolder  # of text models
+
+
+def read_locator(text: str) -> Locator | MindirFile:
     """Where SOURCE says the model is; nothing is looked up.
 
     Raises: ValueError, with the rule.
@@ -67,4 +83,6 @@ def read_locator(text: str) -> Locator:
         return Release(requirement)
     if text.lower().endswith(GGUF):
         return GgufFile(Path(text))
+    if text.lower().endswith(MINDIR):
+        return MindirFile(Path(text))
     return ModelFolder(Path(text))

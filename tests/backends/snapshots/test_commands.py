@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 
 from backends.snapshots.commands import models
 from backends.snapshots.repository import Repository
+from tests.backends.mindir_files import write_graph
 from tests.tiny import write_tiny_folder
 
 
@@ -96,6 +97,31 @@ def test_without_the_extra_import_says_how_to_install_it(monkeypatch: pytest.Mon
     failed = _import()
     assert failed.exit_code == 1
     assert "is not installed: pip install 'sluicegate[mindspore]'" in failed.stderr
+
+
+def _graph(*options: str) -> Result:
+    file = write_graph(Path("mnist.mindir"))
+    return _run("import", str(file), "--model", "mnist", "--version", "1", *options)
+
+
+def test_a_graph_is_imported_with_its_batch_and_delay() -> None:
+    done = _graph("--max-batch", "16", "--max-delay-ms", "5")
+    assert (done.exit_code, done.stdout) == (
+        0,
+        "imported mnist 1: 0.0 MB, needs 1,073.7 MB of memory for batches of up to 16\n",
+    )
+    shown = _json("show", "mnist", "1")
+    assert (shown["max_batch"], shown["max_delay_ms"], shown["engine"]) == (16, 5.0, "mindir")
+    assert shown["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
+    assert _run("list").stdout.splitlines()[1].split()[:4] == ["mnist", "1", "FP32", "16"]
+    assert _run("verify").exit_code == 0
+
+
+def test_options_of_another_kind_of_source_are_refused_by_name() -> None:
+    refused = _graph("--slots", "4")
+    assert (refused.exit_code, "--slots says nothing of such" in refused.stderr) == (2, True)
+    refused = _import("--max-batch", "4")
+    assert (refused.exit_code, "--max-batch says nothing of such" in refused.stderr) == (2, True)
 
 
 # --- list, show ---
