@@ -6,21 +6,27 @@ Before the model is loaded `loaded` is None, and the gate lets nobody in.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
+from backends.batcher import Batcher
 from backends.engines.base import Sampling
+from backends.errors import NotReady, RequestInvalid
 from backends.executor import Executor
 from backends.gate import Gate
 from backends.life import Life
 from backends.readings import Readings
+from backends.signature import Signature
 from backends.status import NOTHING_YET, Held, Identity, Loads, Memory, build
 from backends.text import HoldsBack, Text
 from sluicegate.v1 import lifecycle_pb2 as wire
 from sluicegate.v1.states import Phase
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model that can be asked."""
+    """A text model that can be asked."""
 
     executor: Executor
     text: Text
@@ -30,6 +36,18 @@ class Loaded:
     max_seq_len: int
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedGraph:
+    """A graph that can be run."""
+
+    executor: Batcher
+    signature: Signature
+
+    @property
+    def slots(self) -> int:
+        return self.executor.slots
+
+
 class Facts:
     def __init__(
         self, identity: Identity, gate: Gate, life: Life, measure: Callable[[], Memory]
@@ -37,13 +55,34 @@ class Facts:
         self.identity = identity
         self.gate = gate
         self.life = life
-        self.loaded: Loaded | None = None
+        self.loaded: Loaded | LoadedGraph | None = None
         self._measure = measure
 
-    def load(self, loaded: Loaded, queue_max: int) -> None:
+    def load(self, loaded: Loaded | LoadedGraph, queue_max: int) -> None:
         """From here on requests can be run; they are let in once the instance is READY."""
         self.loaded = loaded
         self.gate.widen(loaded.slots, queue_max)
+
+    def text_model(self) -> Loaded:
+        """Raises: NotReady, RequestInvalid for a graph."""
+        if isinstance(self.loaded, LoadedGraph):
+            model = self.identity.model
+            raise RequestInvalid(
+                "", f"{model} takes tensors, not text: POST /v2/models/{model}/infer"
+            )
+        return self._known(self.loaded)
+
+    def graph(self) -> LoadedGraph:
+        """Raises: NotReady, RequestInvalid for a text model."""
+        if isinstance(self.loaded, Loaded):
+            model = self.identity.model
+            raise RequestInvalid("", f"{model} takes text, not tensors: POST /v1/chat/completions")
+        return self._known(self.loaded)
+
+    def _known(self, loaded: T | None) -> T:
+        if loaded is None:
+            raise NotReady("the model is still loading")
+        return loaded
 
     def readings(self) -> Readings:
         return NOTHING_YET if self.loaded is None else self.loaded.executor.readings()

@@ -79,8 +79,7 @@ class Generator:
         request_id = http.headers.get("x-request-id", name)[:REQUEST_ID_MAX]
         admitted = self._facts.gate.admit(self._facts.life.standing, request_id)
         try:
-            loaded = self._facts.loaded
-            assert loaded is not None, "READY without a model"
+            loaded = self._facts.text_model()
             request = openai.parse(kind, body, loaded.defaults)
             job = await self._submit(loaded, request, name, request_id)
             try:

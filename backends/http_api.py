@@ -26,8 +26,9 @@ from backends.errors import (
     RequestInvalid,
     UnknownModel,
 )
-from backends.facts import Facts
+from backends.facts import Facts, Loaded
 from backends.generate import Generator
+from backends.kserve import KServe, is_kserve
 from backends.metrics import exposition
 from sluicegate.v1.states import State
 
@@ -68,6 +69,7 @@ class HttpApi:
     def __init__(self, facts: Facts, rng: Random, wall_s: Callable[[], float]) -> None:
         self._facts = facts
         self._generator = Generator(facts, rng, wall_s)
+        self._kserve = KServe(facts, rng)
         self._created = int(wall_s())
 
     def app(self) -> web.Application:
@@ -82,6 +84,7 @@ class HttpApi:
                 web.get("/readyz", self._readyz),
                 web.get("/startupz", self._startupz),
                 web.get("/metrics", self._metrics),
+                *self._kserve.routes(),
             ]
         )
         return made
@@ -93,13 +96,13 @@ class HttpApi:
         try:
             return await handler(request)
         except InstanceError as exc:
-            return self._refusal(exc)
+            return self._refusal(exc, request)
         except web.HTTPException as exc:  # aiohttp's own: no such path, method or room for a body
-            document = answers.error(exc.reason, "invalid_request_error", None, None, {})
             kept = {name: exc.headers[name] for name in ("Allow",) if name in exc.headers}
-            return _answer(exc.status, document, kept)
+            row = _Row(exc.status, "invalid_request_error", None)
+            return _answer(exc.status, _told(request, exc.reason, row, None, {}), kept)
 
-    def _refusal(self, exc: InstanceError) -> web.Response:
+    def _refusal(self, exc: InstanceError, request: web.Request) -> web.Response:
         row = next(row for kind, row in _ROWS if isinstance(exc, kind))
         param = exc.path or None if isinstance(exc, RequestInvalid) else None
         if isinstance(exc, UnknownModel):
@@ -110,9 +113,7 @@ class HttpApi:
             headers["x-sluicegate-refused"] = row.refused
         if row.retry_after_s:
             headers["Retry-After"] = str(row.retry_after_s)
-        return _answer(
-            row.status, answers.error(str(exc), row.type, param, row.code, more), headers
-        )
+        return _answer(row.status, _told(request, str(exc), row, param, more), headers)
 
     def _standing(self) -> dict[str, object]:
         standing = self._facts.life.standing
@@ -136,7 +137,7 @@ class HttpApi:
 
     def _card(self) -> dict[str, object]:
         identity, loaded = self._facts.identity, self._facts.loaded
-        context = None if loaded is None else loaded.max_seq_len
+        context = loaded.max_seq_len if isinstance(loaded, Loaded) else None
         return answers.model_card(identity.model, identity.version, self._created, context)
 
     async def _livez(self, _: web.Request) -> web.Response:
@@ -182,6 +183,15 @@ class HttpServer:
     async def close(self) -> None:
         """Close the port and every connection; answers that are still going on are cut."""
         await self._runner.cleanup()
+
+
+def _told(
+    request: web.Request, message: str, row: _Row, param: str | None, more: dict[str, object]
+) -> dict[str, object]:
+    """The document of a refusal, as the protocol of the path spells it."""
+    if is_kserve(request.path):
+        return {"error": message, **more}
+    return answers.error(message, row.type, param, row.code, more)
 
 
 def _answer(

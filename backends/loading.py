@@ -13,20 +13,18 @@ from contextlib import ExitStack
 from random import Random
 from typing import Final
 
-from backends.engines.base import Generation, Sampling
-from backends.engines.families import Family, Parts
-from backends.errors import EngineFailed, InstanceError, LoadFailed
+from backends.asking import ask
+from backends.batcher import Batcher
+from backends.engines.families import Family, GraphParts, Parts
+from backends.errors import InstanceError
 from backends.executor import Executor
-from backends.facts import Facts, Loaded
+from backends.facts import Facts, Loaded, LoadedGraph
 from backends.settings import Settings
 from backends.snapshots.repository import Repository, Snapshot
 from sluicegate.v1.states import Phase
 
 log = logging.getLogger(__name__)
 
-VERIFY_TEXT: Final = "Hello"
-VERIFY_TOKENS: Final = 4  # a prefill, and decodes that read what it wrote
-VERIFY_S: Final = 120.0  # an engine that hangs must not be INITIALIZING for ever
 MIB: Final = 2**20
 
 
@@ -47,7 +45,7 @@ class Loading:
         self._loop = asyncio.get_running_loop()
         self.is_given_up = False  # read by the thread that checks the files
         self._checked_bytes = 0
-        self.executor: Executor | None = None
+        self.executor: Executor | Batcher | None = None
 
     def give_up(self) -> None:
         """What runs in a thread ends at its next chance; a compile has none."""
@@ -64,11 +62,12 @@ class Loading:
         self._report(Phase.CHECKING_DEPENDENCIES, 0.0, "checking what must be installed")
         family.require()
         await self._check_files(repository, snapshot)
-        parts = family.build(snapshot, settings)
-        self.executor = Executor(parts.engine, settings.queue_max, rng=self._rng)
-        self._facts.load(_loaded(parts, self.executor), settings.queue_max)
-        await self.executor.start(self._report)
-        await self._ask(parts, self.executor)
+        loaded = _loaded(family.build(snapshot, settings), settings, self._rng)
+        self.executor = loaded.executor
+        self._facts.load(loaded, settings.queue_max)
+        await loaded.executor.start(self._report)
+        self._report(Phase.WARMING_UP, 1.0, "asking for an answer")
+        await ask(loaded)
 
     async def _check_files(self, repository: Repository, snapshot: Snapshot) -> None:
         """Raises: SnapshotInvalid naming the file."""
@@ -88,37 +87,17 @@ class Loading:
         done = f"{self._checked_bytes // MIB} of {total // MIB} MiB checked"
         self._report(Phase.CHECKING_DEPENDENCIES, self._checked_bytes / max(total, 1), done)
 
-    async def _ask(self, parts: Parts, executor: Executor) -> None:
-        """One request the way all requests go. Raises: LoadFailed unless it is answered."""
-        self._report(Phase.WARMING_UP, 1.0, "asking for an answer")
-        generation = Generation(
-            request_id="verification",
-            prompt_ids=tuple(parts.text.encode(VERIFY_TEXT, special=True)),
-            max_tokens=VERIFY_TOKENS,
-            sampling=Sampling(),
-            stop_ids=frozenset(),
-        )
-        detokenizer = parts.text.detokenizer()
-        count = 0
-        try:
-            async with asyncio.timeout(VERIFY_S):
-                async for token in executor.submit(generation):
-                    detokenizer.push(token.id)
-                    count += 1
-        except TimeoutError as exc:
-            raise LoadFailed(f"verification: no answer within {VERIFY_S:g} s") from exc
-        except EngineFailed as exc:
-            raise LoadFailed(f"verification: {exc}") from exc
-        if not count:
-            raise LoadFailed("verification: the answer was empty")
-
     def _report(self, phase: Phase, share: float, words: str) -> None:
         self._facts.life.progress(phase, share, words, self._loop.time())
 
 
-def _loaded(parts: Parts, executor: Executor) -> Loaded:
+def _loaded(parts: Parts | GraphParts, settings: Settings, rng: Random) -> Loaded | LoadedGraph:
+    """What will answer once it is started."""
+    if isinstance(parts, GraphParts):
+        batcher = Batcher(parts.engine, parts.max_delay_s, settings.queue_max)
+        return LoadedGraph(batcher, parts.engine.signature)
     return Loaded(
-        executor=executor,
+        executor=Executor(parts.engine, settings.queue_max, rng=rng),
         text=parts.text,
         scan=parts.scan,
         defaults=parts.defaults,

@@ -3,15 +3,20 @@
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from backends.engines.families import GraphParts
 from backends.errors import DependencyMissing, InstanceError, LoadFailed, SnapshotInvalid
 from backends.loading import Loading
 from backends.settings import Settings
-from backends.snapshots.repository import Repository, SnapshotInUse
+from backends.snapshots.repository import Repository, Snapshot, SnapshotInUse
 from sluicegate.v1.states import Phase
 from tests.backends.fakes import ScriptedEngine, successor
+from tests.backends.graphs import ScriptedGraph
 from tests.backends.rig import Rig, ScriptedFamily, rig, write_snapshot
 
 
@@ -109,6 +114,58 @@ async def test_an_engine_that_loads_but_does_not_answer_is_not_ready(root: Path)
     found = await failure(loading(root, made))
     assert isinstance(found, LoadFailed)
     assert str(found).startswith("verification: ")
+
+
+class GraphFamily:
+    """Runs every snapshot with the graph it was given."""
+
+    def __init__(self, graph: ScriptedGraph) -> None:
+        self._graph = graph
+
+    def require(self) -> None:
+        pass
+
+    def build(self, snapshot: Snapshot, settings: Settings) -> GraphParts:
+        return GraphParts(self._graph, 0.0)
+
+
+def graph_loading(root: Path, made: Rig, graph: ScriptedGraph) -> Loading:
+    settings = Settings(model="m", version="1", root=root, instance_id="m-1-0", queue_max=3)
+    return Loading(settings, {"llm": GraphFamily(graph)}, made.facts, Random(7))
+
+
+async def test_a_graph_takes_the_same_way_and_ends_with_a_run_of_zeros(root: Path) -> None:
+    made, graph = rig(), ScriptedGraph()
+    phases = phases_of(made)
+    seen: list[bool] = []
+    graph.fault = lambda x: seen.append(bool((x == 0).all()))
+    await run(graph_loading(root, made, graph))
+    assert phases[-1] is Phase.WARMING_UP
+    assert made.life.standing.reason == "asking for an answer"
+    assert (seen, graph.closed) == ([True], True)
+    assert (made.facts.held().slots, made.gate.room) == (4, 7)
+
+
+async def test_a_graph_that_answers_zeros_with_no_numbers_is_not_ready(root: Path) -> None:
+    graph = ScriptedGraph()
+
+    def spoil(x: NDArray[Any]) -> None:
+        x.fill(np.nan)  # the answer is made of it
+
+    graph.fault = spoil
+    found = await failure(graph_loading(root, rig(), graph))
+    assert isinstance(found, LoadFailed)
+    assert str(found) == "verification: zeros in, no finite numbers out in y"
+
+
+async def test_a_graph_that_loads_but_does_not_run_is_not_ready(root: Path) -> None:
+    def broken(x: NDArray[Any]) -> None:
+        raise RuntimeError("kernel failed")
+
+    graph = ScriptedGraph()
+    graph.fault = broken
+    found = await failure(graph_loading(root, rig(), graph))
+    assert str(found) == "verification: the graph failed: RuntimeError: kernel failed"
 
 
 async def test_a_snapshot_in_use_cannot_be_removed(root: Path) -> None:
