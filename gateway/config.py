@@ -24,7 +24,9 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # A host is a name, an IPv4 address, or an IPv6 address in brackets: no blank, no control character,
 # and nothing that a resolver would take for a scheme. 253 characters is the most a name can have.
 ADDRESS: Final = re.compile(
-    r"([A-Za-z0-9_][A-Za-z0-9._-]{0,252}|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?\]):(?P<port>[0-9]{1,5})"
+    # Labels of 1 to 63 (RFC 1035 2.3.4): others break the resolver, where no OSError tells of it.
+    r"((?=[^:]{1,253}:)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_-]{1,63})*\.?"
+    r"|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?\]):(?P<port>[0-9]{1,5})"
 )
 NAME_RULE: Final = "letters, digits, '.', '_' or '-', starting with a letter or digit"
 

@@ -19,6 +19,7 @@ from gateway.config import (
     Problem,
     Settings,
     changed,
+    is_address,
     parse,
     unchangeable,
 )
@@ -108,6 +109,35 @@ def test_an_empty_file_is_every_default() -> None:
 def test_a_mistake_is_named_with_its_path_and_rule(text: str, problem: str) -> None:
     (found,) = problems(text)
     assert found.startswith(problem)
+
+
+ADDRESSES = {
+    "h:1": True,
+    "_h.a-b.c.:65535": True,
+    f"{'a' * 63}.{'b' * 63}:1": True,
+    "[::1]:1": True,
+    "[fe80::1%eth0]:1": True,
+    "127.0.0.1:0": False,
+    "h:65536": False,
+    "h": False,
+    ":1": False,
+    "-h:1": False,
+    ".h:1": False,
+    "a..b:1": False,
+    "a..:1": False,
+    f"{'a' * 64}:1": False,
+    f"a.{'b' * 64}.c:1": False,
+    f"{'a.' * 126}aa:1": False,
+}
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_is_one_that_a_resolver_can_be_asked_for(address: str) -> None:
+    """Empty and long labels were taken for one; the resolver raises no OSError for them, and the
+    instance's poll ended without a word."""
+    assert is_address(address) == ADDRESSES[address]
+    if is_address(address):
+        address.rpartition(":")[0].encode("idna")
 
 
 def test_all_mistakes_are_told_at_once() -> None:
