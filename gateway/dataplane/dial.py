@@ -27,6 +27,7 @@ OUR_OWN_LIMITS: Final = frozenset(
 HANDSHAKE: Final = frozenset({errno.EINPROGRESS, errno.EALREADY})
 CONNECTED: Final = frozenset({0, errno.EISCONN})  # the second: what BSD says of it
 AT_ONCE: Final = "it closed the connection at once"
+NOBODY: Final = "nobody listens there"
 NO_FAMILY: Final = -1
 HOSTS_MAX: Final = 4096  # more than a table's; whether a host is an address never changes
 
@@ -112,12 +113,19 @@ class Dial:
             who.dialled(connection)
 
     def _connected(self) -> InstanceConnection:
-        """Raises: OSError when it has been ended by now."""
+        """Raises: OSError when it has been ended by now, or has nobody but us at its other end.
+
+        Where nobody listens, the kernel may give a socket the very port that it dials, and joins it
+        to itself (RFC 9293 3.5).
+        """
         sock = self._sock
+        port = sock.getsockname()[1]
+        if port == self._target.port and sock.getsockname() == sock.getpeername():
+            raise OSError(NOBODY)
         if not is_silent(sock):
             raise OSError(AT_ONCE)
         connection = InstanceConnection(self._plane, self._target.slot)
-        connection.port = sock.getsockname()[1]
+        connection.port = port
         connection.early = connection.transport = Early(self._plane, sock)
         self._sock = None
         return connection

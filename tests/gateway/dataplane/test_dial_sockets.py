@@ -125,6 +125,15 @@ class Ended(socket.socket):
         return b""
 
 
+class Narrow(socket.socket):
+    """Is given the very port that it dials, as the kernel may do when nobody listens there."""
+
+    def connect_ex(self, address: Any) -> int:
+        if self.getsockname()[1] == 0:
+            self.bind(address)
+        return super().connect_ex(address)
+
+
 @on_each_loop
 async def test_small_writes_leave_at_once_both_ways(street: Counted) -> None:
     """The loops set this by themselves."""
@@ -225,6 +234,19 @@ async def test_a_connection_that_was_ended_at_once_is_closed_once(street: Counte
     answer = await street.told()
     assert (status_of(answer), code_of(answer)) == (502, "connect_failed")
     assert b"it closed the connection at once" in answer
+
+
+@on_each_loop
+async def test_a_connection_to_ourselves_is_none_to_an_instance(street: Counted) -> None:
+    """The request came back as its own answer, and the instance was blamed for its bytes."""
+    street.dials_with(Narrow)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+    street.moves("127.0.0.1", port)
+    answer = await street.told()
+    assert (status_of(answer), code_of(answer)) == (502, "connect_failed")
+    assert b"cannot connect to i1: nobody listens there" in answer
 
 
 @on_each_loop
