@@ -37,6 +37,7 @@ NATIVE: Final = (
     "gateway.dataplane.accept",
     "gateway.dataplane.answer",
     "gateway.dataplane.asking",
+    "gateway.dataplane.bells",
     "gateway.dataplane.body",
     "gateway.dataplane.caller",
     "gateway.dataplane.claim",

@@ -175,15 +175,17 @@ class Effects:
             for k in range(given.listens)
         }
         fds = ",".join(f"{name[6:].partition('.')[0]}:{{{name}}}" for name in held)
+        bells = [f"bell{row}" for row in range(self._at.segment.layout.rows)]
         line = (
             *(sys.executable, "-P", "-m", "gateway.mains.worker"),  # -P: our code, not the folder's
             *("--index", str(command.index), "--row", str(command.row)),
             *("--control", given.door, "--segment-fd", "{segment}", "--life-fd", "{life}"),
-            *("--listen-fds", fds, "--parent", str(given.parent)),
+            *("--listen-fds", fds, "--bell-fds", ",".join(f"{{{bell}}}" for bell in bells)),
+            *("--parent", str(given.parent)),
             *("--log-format", given.log_format, "--log-level", given.log_level),
             *(("--wait",) if command.waits else ()),
         )
-        descriptors = {"segment": "segment", "life": "life", **held}
+        descriptors = {"segment": "segment", "life": "life", **held, **{b: b for b in bells}}
         name = f"worker{command.index}.{command.row}"
         self._at.orders.order(Spawn(name, line, descriptors, {}, False))
 

@@ -222,6 +222,8 @@ class Claim:
         plane.ledger.settle(lease, outcome, now, sent_bytes, first_ns)
         if plane.waitroom.size:
             plane.freed(self.target.slot)
+        if plane.ledger.peers and plane.ring is not None:
+            plane.ring(self.section, self.target.slot, self.target.limit)
 
     def finish(self, outcome: int, refusal: Refusal) -> None:
         """The request is over. It counts as its last attempt ended; if no instance worked on it,

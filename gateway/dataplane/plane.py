@@ -62,6 +62,7 @@ class Plane:
         "request_starts",
         "response_memo",
         "response_starts",
+        "ring",
         "rng",
         "suspect",
         "timeouts",
@@ -105,6 +106,7 @@ class Plane:
         self.closing = False
         self.held_bytes = 0
         self.on_left: Callable[[], None] | None = None  # a client connection has ended
+        self.ring: Callable[[int, int, int], None] | None = None  # see `bells`
         # 31 random bits above 32 counted ones: unique over workers, lives and take-overs.
         self._number = rng.getrandbits(63 - NUMBER_BITS) << NUMBER_BITS
         self._number_begins = b"%014x" % (self._number >> 8)  # all digits but the last two

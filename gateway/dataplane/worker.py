@@ -106,7 +106,7 @@ class Worker:
         plane = self._plane
         plane.ledger.beat(plane.clock())
         plane.ledger.look_around()
-        if plane.waitroom.size:  # room that another worker freed tells nobody here
+        if plane.waitroom.size:  # for room whose bell was missed
             plane.waitroom.wake_all()
         plane.loop.call_later(BEAT_S, self._beat)
 

@@ -156,7 +156,10 @@ def _prepare(
     """
     pid, facts, descriptors = os.getpid(), begun.facts, begun.descriptors
     descriptors["door"] = open_door(run_dir / f"door.{pid}.sock").detach()
-    descriptors["segment"] = create(Layout(2 * begun.workers + 2, SLOTS, SECTIONS, LEASES))
+    rows = 2 * begun.workers + 2
+    descriptors["segment"] = create(Layout(rows, SLOTS, SECTIONS, LEASES))
+    for row in range(rows):  # workers wake each other, see gateway/dataplane/bells.py
+        descriptors[f"bell{row}"] = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
     descriptors["life"], descriptors["life_write"] = os.pipe()
     entrance = run_dir / f"take-over.{pid}.sock"
     door = open_door(entrance)

@@ -16,6 +16,7 @@ from typing import Final
 
 import uvloop
 
+from gateway.dataplane.bells import Bells
 from gateway.dataplane.plane import Plane
 from gateway.dataplane.worker import Worker
 from gateway.mains.life import end_with
@@ -35,6 +36,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--segment-fd", type=int, required=True)
     parser.add_argument("--life-fd", type=int, required=True)
     parser.add_argument("--listen-fds", type=listen_fds, required=True, help="index:fd,index:fd")
+    parser.add_argument("--bell-fds", type=bell_fds, default=(), help="fd,fd: one for each row")
     parser.add_argument("--parent", type=int, default=None, help="pid that it must not outlive")
     parser.add_argument("--wait", action="store_true", help="accept nothing before it is told to")
     parser.add_argument("--log-format", choices=("json", "text"), default="json")
@@ -51,6 +53,10 @@ def listen_fds(text: str) -> dict[int, list[int]]:
     return sockets
 
 
+def bell_fds(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
 def clients_max() -> int:
     """Client connections that our descriptors suffice for: a relayed one takes two."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -58,7 +64,8 @@ def clients_max() -> int:
 
 
 async def serve(given: argparse.Namespace) -> None:
-    ledger = Ledger(Segment(given.segment_fd), given.row)
+    segment = Segment(given.segment_fd)
+    ledger = Ledger(segment, given.row)
     worker: Worker
 
     def suspect(message: Suspected) -> None:
@@ -66,6 +73,8 @@ async def serve(given: argparse.Namespace) -> None:
 
     loop = asyncio.get_running_loop()
     plane = Plane(loop, ledger, Random(), monotonic_ns, suspect, clients_max())
+    if given.bell_fds:
+        Bells(plane, segment, given.row, given.bell_fds)
     where = (given.index, given.row, given.control, given.listen_fds)
     worker = Worker(plane, *where, given.wait)
     await worker.run()

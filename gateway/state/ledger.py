@@ -78,7 +78,7 @@ class Ledger(Loads):
         "_head",
         "_leases",
         "_notes",
-        "_peers",
+        "_peer_bases",
         "_row",
         "_rows",
         "_segment",
@@ -89,6 +89,7 @@ class Ledger(Loads):
         "free",
         "on_sent",
         "on_settled",
+        "peers",
     )
 
     def __init__(self, segment: Segment, row: int) -> None:
@@ -103,7 +104,8 @@ class Ledger(Loads):
         self._sequence = 0
         self._rows: list[SlotRow | None] = [None] * layout.slots
         self._notes: list[LeaseNote | None] = [None] * layout.leases
-        self._peers: list[int] = []  # where the slots of other living workers' rows begin
+        self.peers: list[int] = []  # rows of other living workers
+        self._peer_bases: list[int] = []  # where their slots begin
         self.free = list(range(layout.leases))
         self.on_settled: Callable[[int], None] | None = None
         self.on_sent: Callable[[int], None] | None = None
@@ -309,11 +311,9 @@ class Ledger(Loads):
     def look_around(self) -> None:
         """Find the rows of other living workers; as often as one may appear."""
         segment = self._segment
-        self._peers = [
-            segment.slot_base(row, 0)
-            for row in range(segment.layout.rows)
-            if row != self._row and self.cells[segment.base(row) + PID]
-        ]
+        rows = range(segment.layout.rows)
+        self.peers = [r for r in rows if r != self._row and self.cells[segment.base(r) + PID]]
+        self._peer_bases = [segment.slot_base(row, 0) for row in self.peers]
 
     def in_flight(self, slot: int) -> int:
         """Leases on the slot over all workers; a race can only overstate it, but for a worker that
@@ -323,7 +323,7 @@ class Ledger(Loads):
         """
         row = self._rows[slot]
         held = row.own if row is not None else 0
-        for base in self._peers:
+        for base in self._peer_bases:
             at = base + slot * SLOT_CELLS
             settled: int = self.cells[at + SETTLED]  # first
             held += self.cells[at + ACCEPTED] - settled

@@ -219,7 +219,10 @@ async def test_a_worker_is_given_every_listening_socket(bench: Bench) -> None:
     assert spawn.command[-4:] == ("--log-format", "json", "--log-level", "error")
     assert fds == "0:{listen0.0},0:{listen0.1},1:{listen1.0},1:{listen1.1}"
     sockets = {"listen0.0", "listen0.1", "listen1.0", "listen1.1"}
-    assert set(spawn.descriptors) == {"segment", "life"} | sockets
+    bells = spawn.command[spawn.command.index("--bell-fds") + 1]
+    assert bells == "{bell0},{bell1},{bell2},{bell3}"
+    rung = {"bell0", "bell1", "bell2", "bell3"}
+    assert set(spawn.descriptors) == {"segment", "life"} | sockets | rung
 
 
 async def test_each_launch_has_a_token_of_its_own_and_only_its_hash_comes_back(

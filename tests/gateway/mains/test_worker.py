@@ -13,11 +13,12 @@ def test_every_index_may_have_several_sockets() -> None:
 def test_the_command_line_of_a_worker() -> None:
     text = (
         "--index 1 --row 3 --control /run/c --segment-fd 5 --life-fd 6 --listen-fds 1:7 "
-        "--parent 99 --log-format text --log-level error"
+        "--bell-fds 8,9 --parent 99 --log-format text --log-level error"
     )
     given = arguments(text.split())
     assert (given.index, given.row, given.control) == (1, 3, "/run/c")
     assert (given.segment_fd, given.life_fd, given.listen_fds) == (5, 6, {1: [7]})
+    assert given.bell_fds == (8, 9)
     assert (given.parent, given.log_format, given.log_level) == (99, "text", "error")
 
 
