@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -31,7 +31,7 @@ from backends.errors import (
 from backends.modelthread import attempt, sentence
 from backends.readings import MS_NS, Meter, Readings
 from backends.slots import NOTHING, Outcome, Request, Slots
-from backends.stream import Stream
+from backends.stream import Bell, Stream
 from sluicegate.v1.states import Phase
 
 log = logging.getLogger(__name__)
@@ -101,17 +101,30 @@ class Executor:
 
     def submit(self, generation: Generation) -> Stream:
         """Raises: QueueFull, EngineFailed once no step will run, RequestInvalid, NotReady."""
+        return self.submit_all((generation,))[0]
+
+    def submit_all(self, generations: Sequence[Generation]) -> tuple[Stream, ...]:
+        """Streams of one consumer, a generation each: all of them, or none is taken.
+
+        Raises: as `submit`.
+        """
         if self._failure:
             raise EngineFailed(self._failure)
         if self._model is None or self._loaded is None or not self._loaded.done():
             raise NotReady("the model is still loading")
-        _check(generation, self._engine.max_seq_len, self._engine.vocab)
-        room = self._engine.slots + self._queue_max
-        if len(self._streams) >= room:
-            raise QueueFull(f"no room: {len(self._streams)} of {room} slots and places are held")
+        for generation in generations:
+            _check(generation, self._engine.max_seq_len, self._engine.vocab)
+        room, held = self._engine.slots + self._queue_max, len(self._streams)
+        if held + len(generations) > room:
+            raise QueueFull(f"no room: {held} of {room} slots and places are held")
+        bell = Bell()
+        return tuple(self._take(generation, bell) for generation in generations)
+
+    def _take(self, generation: Generation, bell: Bell) -> Stream:
+        assert self._model is not None
         self._numbers += 1
         now = self._now_ns()
-        stream = Stream(self._numbers, self._leave)
+        stream = Stream(self._numbers, self._leave, bell)
         self._streams[stream.number] = (stream, now)
         self._model.inbox.put(Request(stream.number, generation, now))
         return stream
@@ -315,3 +328,6 @@ def _check(generation: Generation, max_seq_len: int, vocab: int) -> None:
         raise RequestInvalid("prompt", f"must hold token ids from 0 to {vocab - 1}")
     if generation.max_tokens < 1:
         raise RequestInvalid("max_tokens", f"must be at least 1, not {generation.max_tokens}")
+    for id_, _ in generation.sampling.logit_bias:
+        if id_ >= vocab:
+            raise RequestInvalid(f"logit_bias.{id_}", f"must be a token id from 0 to {vocab - 1}")

@@ -15,11 +15,12 @@ from sluicegate.v1.states import State
 class Pass:
     """One admitted request. Given back exactly once, whoever gets there first."""
 
-    __slots__ = ("_gate", "request_id")
+    __slots__ = ("_gate", "places", "request_id")
 
-    def __init__(self, gate: "Gate", request_id: str) -> None:
+    def __init__(self, gate: "Gate", request_id: str, places: int) -> None:
         self._gate: Gate | None = gate
         self.request_id = request_id
+        self.places = places  # slots or places in the queue that it may take at once
 
     def give_back(self) -> None:
         """The client, the engine and a cut race to end a request: later calls do nothing."""
@@ -36,6 +37,7 @@ class Gate:
         self.admitted_total = 0
         self.rejected_total = 0
         self._held: dict[int, Pass] = {}
+        self._taken = 0  # places of all that are held
         self._when_empty: list[Callable[[], None]] = []
 
     @property
@@ -50,18 +52,19 @@ class Gate:
         """Room for what runs and what waits."""
         self.room = slots + queue_max
 
-    def admit(self, standing: Standing, request_id: str) -> Pass:
-        """A claim on this instance, to be given back after the last byte.
+    def admit(self, standing: Standing, request_id: str, places: int = 1) -> Pass:
+        """A claim on this instance, to be given back after the last byte: all places or none.
 
         Raises: NotReady, Draining, QueueFull; nothing is held, the refusal is counted.
         """
         try:
-            self._check(standing)
+            self._check(standing, places)
         except (NotReady, Draining, QueueFull):
             self.rejected_total += 1
             raise
-        admitted = Pass(self, request_id)
+        admitted = Pass(self, request_id, places)
         self._held[id(admitted)] = admitted
+        self._taken += places
         self.admitted_total += 1
         return admitted
 
@@ -72,7 +75,7 @@ class Gate:
         else:
             self._when_empty.append(then)
 
-    def _check(self, standing: Standing) -> None:
+    def _check(self, standing: Standing, places: int) -> None:
         if standing.state is State.DRAINING or standing.state is State.STOPPED:
             raise Draining(f"{standing.instance_id} is draining: {standing.reason}")
         if standing.state is not State.READY:
@@ -80,13 +83,14 @@ class Gate:
                 f"{standing.instance_id} is {standing.state.name}, {standing.phase.name.lower()} "
                 f"at {standing.progress:.0f} %: {standing.reason}"
             )
-        if len(self._held) >= self.room:
+        if self._taken + places > self.room:
             raise QueueFull(
-                f"no room in {standing.instance_id}: {len(self._held)} of {self.room} in flight"
+                f"no room in {standing.instance_id}: {self._taken} of {self.room} in flight"
             )
 
     def _returned(self, admitted: Pass) -> None:
         del self._held[id(admitted)]
+        self._taken -= admitted.places
         if not self._held:
             waiting, self._when_empty = self._when_empty, []
             for then in waiting:

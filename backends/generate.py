@@ -11,26 +11,25 @@ when the client goes away (`handler_cancellation` of the runner), and `finally` 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
 import orjson
 from aiohttp import web
 
-from backends import answers, openai
+from backends import answers
 from backends.answers import Assembly, Chunks, Heading, Piece, Usage
-from backends.engines.base import Generation
+from backends.encoding import encode
+from backends.engines.base import Generation, Sampling
 from backends.errors import EngineFailed, PromptTooLong, RequestInvalid, UnknownModel
 from backends.facts import Facts, Loaded
-from backends.openai import Chat, Kind, Prompt, Request
-from backends.stream import Stream
+from backends.openai.requests import Kind, Request, choices_of, model_of, parse
+from backends.stream import Stream, merged
 
 log = logging.getLogger(__name__)
 
 REQUEST_ID_MAX: Final = 128  # characters of a client's own that are logged
-# Encoding takes about a microsecond a character: a longer text would stop the loop for too long.
-ENCODE_ON_LOOP_MAX: Final = 8192
 SSE_HEAD: Final = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
@@ -41,20 +40,30 @@ DONE: Final = b"data: [DONE]\n\n"
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A request that has been submitted."""
+    """A request that has been submitted: a stream and an assembly for each of its answers."""
 
     request: Request
     heading: Heading
     prompt_ids: tuple[int, ...]
-    stream: Stream
-    assembly: Assembly
+    streams: tuple[Stream, ...]
+    assemblies: tuple[Assembly, ...]
 
     def usage(self) -> Usage:
-        return Usage(len(self.prompt_ids), self.assembly.completion_tokens)
+        """The prompt counts once, however many answers it has."""
+        completion = sum(each.completion_tokens for each in self.assemblies)
+        return Usage(len(self.prompt_ids), completion)
 
     @property
     def shown_ids(self) -> tuple[int, ...] | None:
         return self.prompt_ids if self.request.return_token_ids else None
+
+    @property
+    def shows_logprobs(self) -> bool:
+        return self.request.logprobs is not None
+
+    def cancel(self) -> None:
+        for stream in self.streams:
+            stream.cancel()
 
 
 class Generator:
@@ -77,15 +86,17 @@ class Generator:
         self._check_model(http, body)
         name = f"{kind.value}-{self._rng.getrandbits(96):024x}"
         request_id = http.headers.get("x-request-id", name)[:REQUEST_ID_MAX]
-        admitted = self._facts.gate.admit(self._facts.life.standing, request_id)
+        choices = choices_of(body)
+        self._check_room(choices)
+        admitted = self._facts.gate.admit(self._facts.life.standing, request_id, choices)
         try:
             loaded = self._facts.text_model()
-            request = openai.parse(kind, body, loaded.defaults)
+            request = parse(kind, body, loaded.defaults)
             job = await self._submit(loaded, request, name, request_id)
             try:
                 return await (self._stream if request.stream else _whole)(http, job)
             finally:
-                job.stream.cancel()
+                job.cancel()
         except EngineFailed:
             self._blame_engine()
             raise
@@ -94,11 +105,17 @@ class Generator:
 
     def _check_model(self, http: web.Request, body: object) -> None:
         # A gateway may route by field instead of body; then the field is what the client asked for.
-        name = http.headers.get("x-model") or openai.model_of(body)
+        name = http.headers.get("x-model") or model_of(body)
         if name != self._facts.identity.model:
             raise UnknownModel(
                 f"this instance serves {self._facts.identity.model}, not {name[:100]!r}"
             )
+
+    def _check_room(self, choices: int) -> None:
+        # What can never be admitted must not be told to come back.
+        room = self._facts.gate.room
+        if choices > room > 0:  # 0: still loading, which admission says
+            raise RequestInvalid("n", f"must be at most {room}, all that fit here, not {choices}")
 
     async def _stream(self, http: web.Request, job: _Job) -> web.StreamResponse:
         pieces = _pieces(job)
@@ -117,7 +134,7 @@ class Generator:
         self._facts.blame_engine(asyncio.get_running_loop().time())
 
     async def _submit(self, loaded: Loaded, request: Request, name: str, request_id: str) -> _Job:
-        prompt_ids = await _encode(loaded, request.prompt)
+        prompt_ids = await encode(loaded.text, request.prompt)
         room = loaded.max_seq_len - len(prompt_ids)
         if room < 1:
             raise PromptTooLong(
@@ -126,14 +143,16 @@ class Generator:
                 f"{self._facts.identity.model} is {loaded.max_seq_len} tokens",
             )
         stop_ids = frozenset[int]() if request.ignore_eos else loaded.text.stop_ids
-        generation = Generation(
+        first = Generation(
             request_id=request_id,
             prompt_ids=prompt_ids,
             # More than fits is no mistake: the answer ends with `length`, as it would anyway.
             max_tokens=min(request.max_tokens or room, room),
             sampling=request.sampling,
             stop_ids=stop_ids,
+            logprobs=request.logprobs,
         )
+        indices = range(request.choices)
         identity = self._facts.identity
         return _Job(
             request=request,
@@ -141,9 +160,25 @@ class Generator:
                 request.kind, name, int(self._wall_s()), identity.model, identity.version
             ),
             prompt_ids=prompt_ids,
-            stream=loaded.executor.submit(generation),
-            assembly=Assembly(loaded.text.detokenizer(), loaded.scan(request.stops), stop_ids),
+            streams=loaded.executor.submit_all(
+                [replace(first, sampling=_seeded(first.sampling, index)) for index in indices]
+            ),
+            assemblies=tuple(_assembly(loaded, request, stop_ids, index) for index in indices),
         )
+
+
+def _seeded(sampling: Sampling, index: int) -> Sampling:
+    """For one of several answers: what a seed gives is the first of them, and each differs."""
+    if sampling.seed is None:
+        return sampling
+    return replace(sampling, seed=(sampling.seed + index) % 2**64)
+
+
+def _assembly(loaded: Loaded, request: Request, stop_ids: frozenset[int], index: int) -> Assembly:
+    text = loaded.text
+    return Assembly(
+        text.detokenizer(), loaded.scan(request.stops), stop_ids, text.token_bytes, index
+    )
 
 
 async def _cut(http: web.Request, response: web.StreamResponse, job: _Job, why: str) -> None:
@@ -162,67 +197,28 @@ async def _json(http: web.Request) -> object:
         raise RequestInvalid("", f"the body must be JSON: {exc}") from None
 
 
-async def _encode(loaded: Loaded, prompt: Prompt) -> tuple[int, ...]:
-    """The prompt as token ids.
-
-    Raises: RequestInvalid if the chat template refuses, or nothing is left.
-    """
-    if _length(prompt) > ENCODE_ON_LOOP_MAX:
-        # A house rule broken (one thread): tokenizers lets go of the GIL, and a poll must not wait
-        # for a long prompt. Nothing is shared: the tokenizer never changes.
-        ids = await asyncio.to_thread(_ids, loaded, prompt)
-    else:
-        ids = _ids(loaded, prompt)
-    if not ids:
-        raise RequestInvalid("prompt", "must hold at least one token")
-    return ids
-
-
-def _length(prompt: Prompt) -> int:
-    """Characters to encode."""
-    match prompt:
-        case Chat(messages):
-            return sum(len(message.content) for message in messages)
-        case str():
-            return len(prompt)
-        case _:
-            return 0
-
-
-def _ids(loaded: Loaded, prompt: Prompt) -> tuple[int, ...]:
-    match prompt:
-        case Chat(messages):
-            turns = [{"role": each.role, "content": each.content} for each in messages]
-            return tuple(loaded.text.chat(turns))
-        case str():
-            return tuple(loaded.text.encode(prompt, special=True))
-        case _:
-            return prompt
-
-
 async def _pieces(job: _Job) -> AsyncIterator[Piece]:
-    """Every piece up to and with the one that has a finish.
+    """Every piece of every answer, up to and with the ones that have a finish.
 
     Raises: EngineFailed.
     """
-    async for token in job.stream:
-        piece = job.assembly.push(token)
+    going = len(job.streams)
+    async for index, token in merged(job.streams):
+        piece = job.assemblies[index].push(token)
         if piece.finish is not None:
-            job.stream.stop()  # after a stop string the model would go on
+            job.streams[index].stop()  # after a stop string the model would go on
+            going -= 1
         yield piece
-        if piece.finish is not None:
-            return
-    raise EngineFailed("the generation ended without a last token")
+    if going:
+        raise EngineFailed("a generation ended without a last token")
 
 
 async def _whole(http: web.Request, job: _Job) -> web.StreamResponse:
-    pieces = [piece async for piece in _pieces(job)]
-    piece = Piece(
-        text="".join(each.text for each in pieces),
-        ids=tuple(id_ for each in pieces for id_ in each.ids),
-        finish=pieces[-1].finish,
-    )
-    document = answers.whole(job.heading, piece, job.usage(), job.shown_ids)
+    pieces: list[list[Piece]] = [[] for _ in job.streams]
+    async for piece in _pieces(job):
+        pieces[piece.index].append(piece)
+    finished = [answers.joined(each) for each in pieces]
+    document = answers.whole(job.heading, finished, job.usage(), job.shown_ids, job.shows_logprobs)
     response = web.Response(body=orjson.dumps(document), content_type="application/json")
     # Sent here and not by the server after we return: the request is held until its last byte.
     await response.prepare(http)
@@ -234,15 +230,18 @@ async def _write_events(
     response: web.StreamResponse, job: _Job, first: Piece, rest: AsyncIterator[Piece]
 ) -> None:
     """One write an event, so that no event waits for the next one."""
-    chunks = Chunks(job.heading, job.request.include_usage, job.shown_ids)
-    opening = chunks.opening()
-    if opening is not None:
-        await response.write(_event(opening))
+    chunks = Chunks(job.heading, job.request.include_usage, job.shown_ids, job.shows_logprobs)
+    for index in range(len(job.streams)):
+        opening = chunks.opening(index)
+        if opening is not None:
+            await response.write(_event(opening))
+    begun: set[int] = set()
     piece: Piece | None = first
     while piece is not None:
         # A token may add no text yet: half a character, or what may become a stop string.
         if piece.text or piece.finish is not None or job.request.return_token_ids:
-            await response.write(_event(chunks.piece(piece, first=piece is first)))
+            await response.write(_event(chunks.piece(piece, piece.index not in begun)))
+            begun.add(piece.index)
         piece = await anext(rest, None)
     closing = chunks.closing(job.usage())
     if closing is not None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from backends.batching import Decode, Occupied, Plan, Prefill, Step, plan
 from backends.engines.base import Engine, Finish, Generation, Token
-from backends.sampling import Sampler
+from backends.sampling import Sampler, score
 
 SEED_BITS: Final = 64
 
@@ -173,12 +173,14 @@ class Slots:
         generation = held.request.generation
         held.last = held.sampler.draw(logits)
         held.produced += 1
+        wanted = generation.logprobs
+        scores = None if wanted is None else score(logits, held.last, wanted)
         if held.last in generation.stop_ids:
-            return Token(held.last, Finish.STOP)
+            return Token(held.last, Finish.STOP, scores)
         full = held.filled + 1 >= self._engine.max_seq_len  # + 1: the token just drawn
         if full or held.produced >= generation.max_tokens:
-            return Token(held.last, Finish.LENGTH)
-        return Token(held.last, None)
+            return Token(held.last, Finish.LENGTH, scores)
+        return Token(held.last, None, scores)
 
     def _fail(self, slot: int, why: str) -> tuple[int, str]:
         number = self._at(slot).request.number

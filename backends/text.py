@@ -32,3 +32,9 @@ class Text(Protocol):
         """Raises: RequestInvalid when the template refuses."""
 
     def detokenizer(self) -> PushesText: ...
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token adds to a text, as UTF-8; special ones by their name, unknown ones empty.
+
+        It may be a part of a character.
+        """

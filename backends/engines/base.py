@@ -34,6 +34,9 @@ class Sampling:
     top_p: float = 1.0
     top_k: int = 0  # 0: all
     seed: int | None = None
+    frequency_penalty: float = 0.0  # off a token's logit for each time that it was drawn
+    presence_penalty: float = 0.0  # off it once it was drawn at all
+    logit_bias: tuple[tuple[int, float], ...] = ()  # ids, each once, and what is added; -100: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,18 @@ class Generation:
     max_tokens: int
     sampling: Sampling
     stop_ids: frozenset[int]
+    logprobs: int | None = None  # that many of the likeliest beside the drawn one's; None: none
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How likely the model held a token, and what it held likeliest in its place.
+
+    Natural logarithms of its own probabilities: before bias, penalties and temperature.
+    """
+
+    drawn: float
+    likeliest: tuple[tuple[int, float], ...]  # ids and theirs, likeliest first, equals by id
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,7 @@ class Token:
 
     id: int
     finish: Finish | None
+    scores: Scores | None = None
 
 
 class Engine(Protocol):

@@ -12,11 +12,11 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from backends import openai
 from backends.engines.base import Engine, Sampling
 from backends.engines.mindir_file import FILE_NAME
 from backends.engines.tensor import TensorEngine
 from backends.errors import DependencyMissing, RequestInvalid, SnapshotInvalid
+from backends.openai.drawing import parse_defaults
 from backends.settings import Settings
 from backends.snapshots.manifest import MindirManifest
 from backends.snapshots.repository import Snapshot
@@ -117,7 +117,7 @@ def defaults_of(snapshot: Snapshot) -> Sampling:
     """
     path = snapshot.folder / "generation_config.json"
     try:
-        return openai.parse_defaults(json.loads(path.read_bytes()) if path.exists() else {})
+        return parse_defaults(json.loads(path.read_bytes()) if path.exists() else {})
     except (OSError, ValueError, RequestInvalid) as exc:
         raise SnapshotInvalid(f"{path}: {exc}; import it again") from exc
 

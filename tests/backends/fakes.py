@@ -47,7 +47,7 @@ def script(text_ids: Sequence[int], prompt_length: int, end_id: int) -> Rule:
 
     def rule(ids: tuple[int, ...]) -> int:
         said = len(ids) - prompt_length
-        return text_ids[said] if said < len(text_ids) else end_id
+        return text_ids[said] if 0 <= said < len(text_ids) else end_id
 
     return rule
 

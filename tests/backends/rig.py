@@ -77,6 +77,9 @@ class ByteText:
     def detokenizer(self) -> ByteDetokenizer:
         return ByteDetokenizer(self._on_token)
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id % 256]) if token_id != END else b"<end>"
+
 
 class PlainScanner:
     """Finds stop strings in the slowest way there is: it holds back everything that may be one."""
@@ -123,8 +126,8 @@ class WatchedGate(Gate):
                 self._moved.clear()
                 await self._moved.wait()
 
-    def admit(self, standing: Standing, request_id: str) -> Pass:
-        admitted = super().admit(standing, request_id)
+    def admit(self, standing: Standing, request_id: str, places: int = 1) -> Pass:
+        admitted = super().admit(standing, request_id, places)
         self._moved.set()
         return admitted
 

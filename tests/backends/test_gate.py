@@ -48,6 +48,21 @@ def test_slots_and_queue_are_the_room_and_not_one_more() -> None:
         door.admit(READY, "r-3")
 
 
+def test_a_request_for_several_answers_takes_all_its_places_or_none() -> None:
+    door = gate(slots=2, queue_max=2)
+    first = door.admit(READY, "r-1", places=3)
+    with pytest.raises(QueueFull, match="3 of 4 in flight"):
+        door.admit(READY, "r-2", places=2)
+    second = door.admit(READY, "r-3")
+    assert door.in_flight == 2
+    first.give_back()
+    first.give_back()
+    door.admit(READY, "r-4", places=3)
+    second.give_back()
+    door.admit(READY, "r-5")
+    assert (door.in_flight, door.rejected_total) == (2, 1)
+
+
 def test_a_gate_that_knows_no_engine_has_no_room() -> None:
     with pytest.raises(QueueFull):
         Gate().admit(READY, "r-1")

@@ -14,7 +14,7 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
-from backends.generate import ENCODE_ON_LOOP_MAX
+from backends.encoding import ENCODE_ON_LOOP_MAX
 from backends.http_api import HttpApi, HttpServer
 from tests.backends.fakes import Gate, ScriptedEngine, answer, successor
 from tests.backends.rig import END, Rig, joined, ready_rig, says

@@ -134,7 +134,7 @@ async def test_a_full_instance_refuses_and_says_that_nothing_was_done(
         (b'{"model": "m", "prompt": 5}', "prompt", "must be a string"),
         (b'{"model": "m", "prompt": ""}', "prompt", "at least one token"),
         (b'{"model": "m", "prompt": "x", "max_tokens": 1e99}', "max_tokens", "whole number"),
-        (b'{"model": "m", "prompt": "x", "n": 2}', "n", "not offered"),
+        (b'{"model": "m", "prompt": "x", "n": 9}', "n", "at most 4"),
     ],
 )
 async def test_a_mistake_is_a_400_that_names_its_place(

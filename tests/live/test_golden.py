@@ -82,12 +82,41 @@ async def test_the_official_client_streams_the_golden_answer(gateway: Gateway) -
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_the_official_client_reads_logprobs_and_several_answers(gateway: Gateway) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="any") as client:
+        done = await client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": "What is the capital of France?"}],
+            temperature=0,
+            n=2,
+            logprobs=True,
+            top_logprobs=3,
+            stop=["Paris", "London"],
+        )
+    text = GOLDEN["cases"][0]["text"]
+    for choice in done.choices:
+        assert choice.message.content == text[: text.index("Paris")]
+        assert choice.finish_reason == "stop"
+        assert choice.logprobs is not None
+        entries = choice.logprobs.content or []
+        spelt = b"".join(bytes(entry.bytes or []) for entry in entries).decode()
+        assert spelt.startswith(text[: text.index("Paris")])
+        for entry in entries:  # greedy: the drawn one is the likeliest
+            assert entry.top_logprobs[0].logprob == entry.logprob
+            assert len(entry.top_logprobs) == 3
+    assert [choice.index for choice in done.choices] == [0, 1]
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_official_client_is_told_of_its_mistakes(gateway: Gateway) -> None:
     async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="any") as client:
         with pytest.raises(openai.NotFoundError):
             await client.completions.create(model="nobody", prompt="x")
         with pytest.raises(openai.BadRequestError, match="temperature"):
             await client.completions.create(model=MODEL, prompt="x", temperature=-1)
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.completions.create(model=MODEL, prompt="x", logit_bias={"99999": 1})
+        assert caught.value.param == "logit_bias.99999"
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -16,6 +16,7 @@ from typing import Any, Final
 import tokenizers
 
 from backends.engines.llm.chat_template import ChatTemplate
+from backends.engines.llm.spelling import spell
 from backends.errors import RequestInvalid, SnapshotInvalid
 
 BROKEN: Final = "\ufffd"  # what a decoder puts where bytes are no UTF-8, or not yet
@@ -32,6 +33,8 @@ class Tokenizer:
         self._library = library
         self._template = template
         self.stop_ids = stop_ids  # any of them ends an answer
+        self._added: Mapping[int, Any] = library.get_added_tokens_decoder()
+        self._is_byte_level = _is_byte_level(json.loads(library.to_str())["decoder"])
 
     @classmethod
     def read(cls, folder: Path, now: Callable[[], datetime] = datetime.now) -> "Tokenizer":
@@ -66,6 +69,13 @@ class Tokenizer:
 
     def detokenizer(self) -> "Detokenizer":
         return Detokenizer(self._decode)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token adds to a text; special ones by their name, unknown ones empty."""
+        if token_id in self._added:
+            return str(self._added[token_id].content).encode()
+        word = self._library.id_to_token(token_id)
+        return b"" if word is None else spell(word, self._is_byte_level)
 
     def _decode(self, ids: Sequence[int]) -> str:
         text: str = self._library.decode(ids, skip_special_tokens=True)
@@ -169,6 +179,15 @@ def _ids(value: Any) -> list[int]:
     if not all(isinstance(id_, int) for id_ in listed):
         raise TypeError(f"token ids must be whole numbers, not {value!r}")
     return listed
+
+
+def _is_byte_level(decoder: Any) -> bool:
+    """Whether a tokenizer.json says that words are written as letters that stand for bytes."""
+    if not isinstance(decoder, dict):
+        return False
+    return decoder.get("type") == "ByteLevel" or any(
+        _is_byte_level(inner) for inner in decoder.get("decoders", ())
+    )
 
 
 def _word(library: Any, ids: list[int]) -> str:

@@ -229,3 +229,30 @@ def test_the_first_and_last_token_of_the_model_and_the_date_reach_the_template(
     (tmp_path / "chat_template.jinja").write_text(source)
     tokenizer = Tokenizer.read(tmp_path, now=lambda: datetime(2031, 5, 6))
     assert tokenizer.chat([]) == [1, *tokenizer.encode("2031", special=False), 2]
+
+
+# --- single tokens ----------------------------------------------------------------------------
+
+
+@given(st.text(max_size=20))
+def test_the_bytes_of_a_texts_tokens_are_the_text(text: str) -> None:
+    tokenizer = Tokenizer(BYTES, None, frozenset())
+    ids = tokenizer.encode(text, special=False)
+    assert b"".join(tokenizer.token_bytes(id_) for id_ in ids) == text.encode()
+
+
+def test_special_tokens_go_by_their_name_and_unknown_ones_by_none() -> None:
+    tokenizer = Tokenizer(BYTES, None, frozenset())
+    assert tokenizer.token_bytes(EOS_ID) == b"<|im_end|>"
+    assert tokenizer.token_bytes(VOCAB) == b""
+
+
+def test_vocabularies_that_write_text_as_it_is_are_read_so() -> None:
+    library = Library(models.BPE(vocab={"\u2581a": 0, "<0xC3>": 1, "Ġ": 2}, merges=[]))
+    library.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback()])
+    tokenizer = Tokenizer(library, None, frozenset())
+    assert [tokenizer.token_bytes(id_) for id_ in range(3)] == [b" a", b"\xc3", "Ġ".encode()]
+    library.decoder = decoders.Sequence([decoders.Strip(" ", 0, 0), decoders.ByteLevel()])
+    assert Tokenizer(library, None, frozenset()).token_bytes(2) == b" "
+    library.decoder = None
+    assert Tokenizer(library, None, frozenset()).token_bytes(2) == "Ġ".encode()
