@@ -26,6 +26,7 @@ from backends.errors import EXIT_UNUSABLE, CannotListen, DependencyMissing
 from backends.log import configure
 from backends.settings import WILDCARDS, Address, Settings
 from backends.snapshots.manifest import NAME_RULE, is_name
+from backends.snapshots.roots import Root, read_root
 
 if TYPE_CHECKING:
     from backends.instance import Ending
@@ -51,13 +52,17 @@ def _name(context: click.Context, parameter: click.Parameter, value: str) -> str
     return value
 
 
+def _root(context: click.Context, parameter: click.Parameter, value: str) -> Root:
+    return read_root(value)
+
+
 def _options(command: _Command) -> _Command:
     seconds, count = click.FloatRange(min=0), click.IntRange(min=1)
     folder = click.Path(file_okay=False, path_type=Path)
     listed = [
         click.option("--model", required=True, callback=_name, help="Name of the model."),
         click.option("--version", required=True, callback=_name, help="Its version."),
-        click.option("--root", type=folder, default=Path("var/models"), help="Model repository."),
+        click.option("--root", default="var/models", callback=_root, help="Model repository."),
         click.option("--instance-id", default="", callback=_name, help="Default: MODEL-VERSION."),
         click.option("--http", default="127.0.0.1:0", callback=_address, help="HOST:PORT, 0: any."),
         click.option("--grpc", default="127.0.0.1:0", callback=_address, help="HOST:PORT, 0: any."),

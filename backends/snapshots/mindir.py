@@ -16,7 +16,7 @@ from typing import Any, Final
 from backends.engines.mindir_file import FILE_NAME, declared
 from backends.signature import ANY, TensorSpec
 from backends.snapshots.checksum import file_sha256
-from backends.snapshots.importing import Imported
+from backends.snapshots.importing import Imported, Versions
 from backends.snapshots.manifest import (
     FileEntry,
     Manifest,
@@ -25,7 +25,7 @@ from backends.snapshots.manifest import (
     check_tensors,
     tensors_of,
 )
-from backends.snapshots.repository import AlreadyExists, Repository, Snapshot
+from backends.snapshots.repository import AlreadyExists, Snapshot
 from backends.snapshots.source import ImportFailed, origin_text, same_content, some
 from backends.snapshots.steps import Steps
 from backends.snapshots.wanted import WantedGraph
@@ -37,7 +37,7 @@ ALLOWANCE_BYTES: Final = 1 << 30
 
 
 def import_graph(
-    repository: Repository, path: Path, wanted: WantedGraph, created: str, steps: Steps
+    repository: Versions, path: Path, wanted: WantedGraph, created: str, steps: Steps
 ) -> Imported:
     """The snapshot that is wanted, unless it is there already.
 

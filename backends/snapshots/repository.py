@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from backends.errors import InstanceError, SnapshotInvalid
+from backends.snapshots import measured
 from backends.snapshots.checksum import file_sha256
 from backends.snapshots.manifest import (
     FILE_NAME,
@@ -77,6 +78,9 @@ class Repository:
         self.root = root
 
     # --- reading ---
+
+    def where(self, model: str, version: str) -> str:
+        return str(self.root / model / version)
 
     def locate(self, model: str, version: str) -> Snapshot:
         """The snapshot of that name, its manifest checked, its files not read.
@@ -161,6 +165,10 @@ class Repository:
 
     # --- changing ---
 
+    def free_bytes(self) -> int:
+        self.root.mkdir(parents=True, exist_ok=True)
+        return shutil.disk_usage(self.root).free
+
     def write(
         self,
         model: str,
@@ -186,16 +194,18 @@ class Repository:
                 _sync(path)
                 path.chmod(0o444)
             _sync(draft)
-            try:
-                with self._root_lock():
-                    place.parent.mkdir(exist_ok=True)
+            with self._root_lock():
+                place.parent.mkdir(exist_ok=True)
+                try:
                     draft.rename(place)
-            except OSError as exc:
-                # A rename never replaces a folder that holds something, so of two importers one
-                # wins; it does replace an empty one, which is no snapshot.
-                if not place.exists():
+                except OSError as exc:
+                    # A rename never replaces a folder that holds something, so of two importers
+                    # one wins; it does replace an empty one, which is no snapshot.
+                    if place.exists():
+                        raise AlreadyExists(self.locate(model, version)) from exc
+                    with suppress(OSError):  # other versions are there
+                        place.parent.rmdir()
                     raise
-                raise AlreadyExists(self.locate(model, version)) from exc
             place.chmod(0o555)  # not earlier: only a writable folder can be renamed
             _sync(place.parent)
             _sync(self.root)
@@ -216,6 +226,7 @@ class Repository:
             place.chmod(0o755)
             litter = self.root / f"{_REMOVING}{os.urandom(8).hex()}"
             place.rename(litter)  # from here on nobody sees a half of it
+            measured.place(place).unlink(missing_ok=True)
             shutil.rmtree(litter)
         finally:
             os.close(lock)
@@ -258,8 +269,12 @@ class Repository:
         self.clear_litter()
         with self._root_lock():
             draft = Path(tempfile.mkdtemp(prefix=prefix, dir=self.root))
-            draft.chmod(0o755)  # mkdtemp's 0700 would hide the snapshot from other users
-            lock = os.open(draft, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                draft.chmod(0o755)  # mkdtemp's 0700 would hide the snapshot from other users
+                lock = os.open(draft, os.O_RDONLY | os.O_DIRECTORY)
+            except OSError:
+                draft.rmdir()
+                raise
             fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             yield draft

@@ -9,7 +9,6 @@ import secrets
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from gateway.config import Settings
@@ -72,7 +71,7 @@ from gateway.fleet.handing import (
 )
 from gateway.fleet.registry import hashed
 from gateway.launch.base import Launcher
-from gateway.launch.needs import read_needs
+from gateway.launch.needs import read_needs, where
 from gateway.messages import Spawn
 from gateway.state.settle import losses, settle_row
 from gateway.state.shared import Segment
@@ -292,8 +291,10 @@ class Effects:
         )
 
     def _read_needs(self, command: ReadNeeds) -> NeedsRead:
-        root = Path(self._at.settings().repository.root)
-        return NeedsRead(read_needs(root, command.pairs), self._now())
+        settings = self._at.settings()
+        kinds = {device.kind for device in settings.device}
+        root = where(settings.repository.root, settings.repository.cache)
+        return NeedsRead(read_needs(root, command.pairs, kinds), self._now())
 
     # -- people and the clock
 

@@ -138,11 +138,12 @@ class Turn:
         self.change(launches={**self.fleet.launches, launched.name: launched})
 
     def look_again(self, model: str, version: str) -> None:
-        """Before one is started anew: a manifest that said nothing may be another by now."""
+        """Before one is started anew: a manifest that said nothing may be another by now, and one
+        that computed may have been corrected by what was measured."""
         needs, pair = self.fleet.needs, (model, version)
         if not needs.get(pair):
             self.change(needs={key: one for key, one in needs.items() if key != pair})
-            self.order(ReadNeeds(frozenset({pair})))
+        self.order(ReadNeeds(frozenset({pair})))
 
     def put_drain(self, drain: Drain) -> None:
         self.change(drains={**self.fleet.drains, drain.name: drain})

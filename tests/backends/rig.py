@@ -217,6 +217,13 @@ FILES: Final = {"config.json": b"{}", "model.safetensors": b"weights" * 1000}
 
 def write_snapshot(root: Path, version: str = "1") -> Snapshot:
     """A snapshot of nothing in particular."""
+    return Repository(root).write("m", version, *snapshot_of(version))
+
+
+def snapshot_of(
+    version: str,
+) -> tuple[Callable[[Path], None], Callable[[tuple[FileEntry, ...]], Manifest]]:
+    """What puts its files into a folder, and what describes them."""
 
     def fill(folder: Path) -> None:
         for name, content in FILES.items():
@@ -238,7 +245,7 @@ def write_snapshot(root: Path, version: str = "1") -> Snapshot:
             files=files,
         )
 
-    return Repository(root).write("m", version, fill, describe)
+    return fill, describe
 
 
 class ScriptedFamily:

@@ -13,11 +13,14 @@ from backends.engines.families import GraphParts
 from backends.errors import DependencyMissing, InstanceError, LoadFailed, SnapshotInvalid
 from backends.loading import Loading
 from backends.settings import Settings
+from backends.snapshots import measured
+from backends.snapshots.remote import RemoteRepository
 from backends.snapshots.repository import Repository, Snapshot, SnapshotInUse
+from backends.snapshots.roots import Root, Url
 from sluicegate.v1.states import Phase
 from tests.backends.fakes import ScriptedEngine, successor
 from tests.backends.graphs import ScriptedGraph
-from tests.backends.rig import Rig, ScriptedFamily, rig, write_snapshot
+from tests.backends.rig import Rig, ScriptedFamily, rig, snapshot_of, write_snapshot
 
 
 @pytest.fixture
@@ -26,8 +29,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def loading(root: Path, made: Rig, missing: str = "") -> Loading:
-    settings = Settings(model="m", version="1", root=root, instance_id="m-1-0")
+def loading(root: Root, made: Rig, *, missing: str = "", **more: Any) -> Loading:
+    settings = Settings(model="m", version="1", root=root, instance_id="m-1-0", **more)
     family = ScriptedFamily(made.engine, missing)
     return Loading(settings, {"llm": family}, made.facts, Random(7))
 
@@ -182,3 +185,54 @@ async def test_checking_files_ends_when_it_is_given_up(root: Path) -> None:
     load = loading(root, rig())
     load.give_up()
     assert "stopped while the files were checked" in str(await failure(load))
+
+
+async def test_what_was_really_held_is_noted_beside_a_snapshot_that_stays_as_it_was(
+    root: Path,
+) -> None:
+    made = rig()
+    await run(loading(root, made, device_kind="ascend"))
+    assert measured.read(root / "m" / "1") == {"ascend": made.engine.memory_bytes()}
+    Repository(root).verify(Repository(root).locate("m", "1"), lambda count: None)
+
+
+@pytest.mark.parametrize("other", [{"slots": 1}, {"max_seq_len": 8}])
+async def test_what_a_smaller_promise_holds_says_nothing_of_the_snapshot(
+    root: Path, other: dict[str, Any]
+) -> None:
+    await run(loading(root, rig(), **other))
+    assert measured.read(root / "m" / "1") == {}
+
+
+async def test_a_repository_that_instances_cannot_write_to_serves_all_the_same(root: Path) -> None:
+    (measured.place(root / "m" / "1") / "in the way").mkdir(parents=True)  # also for root
+    await run(loading(root, rig()))
+
+
+async def test_a_snapshot_in_a_store_is_fetched_told_and_held(tmp_path: Path) -> None:
+    remote = RemoteRepository(Url(f"memory://{tmp_path.name}"))
+    fill, describe = snapshot_of("1")
+    remote.write("m", "1", fill, describe)
+    made = rig(ScriptedEngine(rule=successor))
+    told: list[str] = []
+    made.life.watch(lambda: told.append(made.life.standing.reason))
+    load = loading(remote.root, made, cache_root=tmp_path)
+    local = Repository(tmp_path / "snapshots")
+    with ExitStack() as held:
+        await load.run(held)
+        with pytest.raises(SnapshotInUse):
+            local.remove("m", "1")
+        assert load.executor is not None
+        await load.executor.close()
+    assert told[0] == f"looking in {remote.root}"
+    assert "0 of 0 MiB fetched" in told
+    assert measured.read(tmp_path / "snapshots" / "m" / "1") == {"cpu": made.engine.memory_bytes()}
+
+
+async def test_fetching_ends_when_it_is_given_up(tmp_path: Path) -> None:
+    remote = RemoteRepository(Url(f"memory://{tmp_path.name}"))
+    remote.write("m", "1", *snapshot_of("1"))
+    load = loading(remote.root, rig(), cache_root=tmp_path)
+    load.give_up()
+    assert "stopped while fetching" in str(await failure(load))
+    assert Repository(tmp_path / "snapshots").list() == ()

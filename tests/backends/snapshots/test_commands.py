@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from backends.snapshots import measured
 from backends.snapshots.commands import models
 from backends.snapshots.repository import Repository
 from tests.backends.mindir_files import write_graph
@@ -175,6 +176,15 @@ def test_show_tells_everything_in_the_manifest() -> None:
         assert word in text
 
 
+def test_what_was_measured_goes_before_what_was_computed() -> None:
+    _import()
+    assert _json("show", "tiny", "1")["measured_bytes"] == {}
+    measured.keep(Path("var/models/tiny/1"), "cpu", 1_234_500_000)
+    assert _run("list").stdout.splitlines()[1].split()[-2:] == ["1,234.5", "MB"]
+    assert _json("list")[0]["measured_bytes"] == {"cpu": 1_234_500_000}
+    assert "cpu 1234500000" in _run("show", "tiny", "1").stdout
+
+
 def test_show_of_what_is_not_there_says_how_to_import_it() -> None:
     failed = _run("show", "tiny", "1")
     assert failed.exit_code == 1
@@ -233,3 +243,65 @@ def test_remove_of_a_version_in_use_is_refused() -> None:
 
 def test_remove_of_what_is_not_there_is_a_failure() -> None:
     assert _run("remove", "tiny", "1", "--yes").exit_code == 1
+
+
+CONFIG = """
+[[model]]
+name = "tiny"
+weights = { "1" = 0 }
+"""
+
+
+def test_remove_of_a_version_that_a_config_names_is_refused_though_nothing_runs() -> None:
+    for version in ("1", "2"):
+        _import(version=version)
+    Path("config.toml").write_text(CONFIG)
+    refused = _run("remove", "tiny", "1", "--yes")
+    assert refused.exit_code == 1
+    assert "in use: config.toml names it in [[model]] weights; take it out there" in refused.stderr
+    assert Repository(Path("var/models")).holds("tiny", "1")
+    assert _run("remove", "tiny", "2", "--yes").exit_code == 0
+
+
+def test_the_config_of_a_gateway_elsewhere_is_named_and_one_that_is_damaged_is_no_leave() -> None:
+    _import()
+    Path("gateway.toml").write_text(CONFIG)
+    words = ("remove", "tiny", "1", "--yes", "--config", "gateway.toml")
+    assert "gateway.toml names it" in _run(*words).stderr
+    Path("gateway.toml").write_text("[[model]")
+    assert "tiny 1 may be in use: gateway.toml:" in _run(*words).stderr
+    assert _run(*words[:-1], "gone.toml").exit_code == 2
+    Path("gateway.toml").write_text(CONFIG + '[repository]\nroot = "elsewhere"\n')
+    assert _run(*words).exit_code == 0
+
+
+# --- elsewhere ---
+
+
+def test_every_command_works_on_a_store(tmp_path: Path) -> None:
+    url = f"memory://{tmp_path.name}"
+    root = ("--root", url)
+    done = _import(*root)
+    assert done.exit_code == 0, done.output
+    assert f"upload to {url} (0.4 MB) ..." in done.stderr
+    assert not Path("var").exists()
+    assert _import(*root).stdout == "tiny 1 is there already, made from the same source\n"
+    assert _run("list", *root).stdout.splitlines()[1].split()[:2] == ["tiny", "1"]
+    assert _json("show", "tiny", "1", *root)["folder"] == f"{url}/tiny/1"
+    assert "every byte is as it was written" in _run("verify", *root).stdout
+    Path("config.toml").write_text(CONFIG + f'[repository]\nroot = "{url}"\n')
+    assert "in use: config.toml" in _run("remove", "tiny", "1", "--yes", *root).stderr
+    Path("config.toml").unlink()
+    assert _run("remove", "tiny", "1", "--yes", *root).exit_code == 0
+    assert _json("list", *root) == []
+
+
+def test_a_url_of_files_is_a_folder(tmp_path: Path) -> None:
+    assert _import("--root", f"file://{tmp_path}/models").exit_code == 0
+    assert Repository(tmp_path / "models").holds("tiny", "1")
+
+
+def test_a_store_nobody_knows_is_a_failure_with_a_sentence() -> None:
+    failed = _run("list", "--root", "gopher://models")
+    assert failed.exit_code == 1
+    assert "Error: gopher://models: Protocol not known" in failed.stderr

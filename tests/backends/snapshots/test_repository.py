@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from backends.errors import SnapshotInvalid
+from backends.snapshots import measured
 from backends.snapshots.manifest import FILE_NAME, FileEntry, Manifest, render
 from backends.snapshots.repository import (
     AlreadyExists,
@@ -290,6 +291,14 @@ def test_the_last_version_takes_the_models_folder_along(repository: Repository) 
     repository.remove("tiny", "1")
     assert _visible(repository.root) == set()
     _write(repository)
+
+
+def test_what_was_measured_goes_with_its_version(repository: Repository) -> None:
+    for version in ("1", "2"):
+        measured.keep(_write(repository, "tiny", version).folder, "cpu", 5)
+    repository.remove("tiny", "1")
+    assert measured.read(_write(repository).folder) == {}
+    assert measured.read(repository.root / "tiny" / "2") == {"cpu": 5}
 
 
 def test_a_held_snapshot_is_not_removed(repository: Repository) -> None:

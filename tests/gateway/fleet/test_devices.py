@@ -63,12 +63,15 @@ def test_the_config_s_word_on_memory_goes_before_the_manifest_s() -> None:
     assert "needs 9.0 GB, 1.0 GB of 10.0 GB are free" in fleet.launches[B].reason
 
 
-def test_a_snapshot_that_said_nothing_is_looked_at_again_after_a_death() -> None:
+def test_what_a_snapshot_needs_is_looked_up_again_after_a_death() -> None:
+    """It may have been missing, or an instance may have measured what its manifest computes."""
+    again = [ReadNeeds(frozenset({("m", "1")}))]
     fleet, commands = play(running(), ChildExited(A_CHILD, 9, 78, 30.0))
-    assert only(ReadNeeds, commands) == [ReadNeeds(frozenset({("m", "1")}))]
+    assert only(ReadNeeds, commands) == again
     fleet, _ = play(running(), NeedsRead({("m", "1"): 1 << 30}, 25.0))
-    fleet, commands = play(fleet, ChildExited(A_CHILD, 9, 78, 30.0))
-    assert only(ReadNeeds, commands) == []  # it never changes once it is there
+    fleet, commands = play(fleet, ChildExited(A_CHILD, 9, 78, 30.0), keep=False)
+    assert only(ReadNeeds, commands) == again
+    assert fleet.needs == {("m", "1"): 1 << 30}  # what is known holds until then
 
 
 def test_a_device_counts_its_process_though_the_file_names_another_by_now() -> None:
