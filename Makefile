@@ -15,7 +15,7 @@ COMPILED := $(BIN)/python .ci/compiled.py
 PLANE := $(addprefix tests/gateway/,test_native.py wire routing state dataplane)
 PYTHON ?= $(shell .ci/find-python)
 
-.PHONY: help run test test-fast sim test-compiled lint format docs proto models lock wheels bench bench-quick bench-lifecycle http-cases chaos clean
+.PHONY: help run test test-fast sim test-compiled lint format docs proto models lock wheels bench bench-quick bench-lifecycle http-cases chaos fixtures clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -102,6 +102,15 @@ http-cases: $(VENV)/ready ## CASES=script.py (like tests/http_cases.py), ARGS="i
 
 chaos: $(VENV)/ready ## real processes under load, an operator who never rests, SIGKILLs; SECONDS=300 KILLS=6 SEED=1
 	@$(BIN)/python -m tests.chaos --seconds $(or $(SECONDS),300) --kills $(or $(KILLS),6) --seed $(or $(SEED),1) $(ARGS)
+
+# What other implementations answer, for tests that need neither of them; in an environment apart.
+FIXTURES := var/fixtures-venv
+$(FIXTURES)/ready: tests/backends/engines/llm/make_families.txt | $(VENV)/ready
+	@rm -rf $(FIXTURES); $(BIN)/python -m venv $(FIXTURES)
+	@$(FIXTURES)/bin/pip install --disable-pip-version-check --quiet -r $< && touch $@
+
+fixtures: $(FIXTURES)/ready ## tests/golden/families anew, from transformers and torch (about 1 GB, once)
+	@$(FIXTURES)/bin/python tests/backends/engines/llm/make_families.py tests/golden/families
 
 proto: $(VENV)/ready ## stubs from proto/sluicegate/v1/lifecycle.proto
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=proto \

@@ -33,6 +33,13 @@ FEED_FORWARD: Final = 128
 HEADS: Final = 4
 KV_HEADS: Final = 2
 CONTEXT: Final = 256
+# Qwen3 is the family whose heads need not add up to the hidden size.
+HEAD_DIM: Final = {"llama": HIDDEN // HEADS, "qwen2": HIDDEN // HEADS, "qwen3": 24}
+CLASSES: Final = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
 
 CHAT_TEMPLATE: Final = (
     "{% for message in messages %}"
@@ -68,13 +75,14 @@ def tiny_tokenizer() -> Tokenizer:
 def tiny_config(architecture: str = "llama", tied: bool = True, dtype: str = "float32") -> Any:
     """config.json of the model, as `transformers` spells it."""
     return {
-        "architectures": ["LlamaForCausalLM" if architecture == "llama" else "Qwen2ForCausalLM"],
+        "architectures": [CLASSES[architecture]],
         "model_type": architecture,
         "hidden_size": HIDDEN,
         "intermediate_size": FEED_FORWARD,
         "num_hidden_layers": LAYERS,
         "num_attention_heads": HEADS,
         "num_key_value_heads": KV_HEADS,
+        **({"head_dim": HEAD_DIM[architecture]} if architecture == "qwen3" else {}),
         "vocab_size": VOCAB,
         "max_position_embeddings": CONTEXT,
         "rms_norm_eps": 1e-5,
@@ -157,7 +165,7 @@ def write_tiny_snapshot(
 
 
 def _shapes(architecture: str, tied: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
-    head = HIDDEN // HEADS
+    head = HEAD_DIM[architecture]
     rows = {"q_proj": HEADS * head, "k_proj": KV_HEADS * head, "v_proj": KV_HEADS * head}
     yield "model.embed_tokens.weight", (VOCAB, HIDDEN)
     for i in range(LAYERS):
@@ -167,6 +175,9 @@ def _shapes(architecture: str, tied: bool) -> Iterator[tuple[str, tuple[int, ...
             yield f"{layer}.self_attn.{name}.weight", (out, HIDDEN)
             if architecture == "qwen2":
                 yield f"{layer}.self_attn.{name}.bias", (out,)
+        if architecture == "qwen3":
+            yield f"{layer}.self_attn.q_norm.weight", (head,)
+            yield f"{layer}.self_attn.k_norm.weight", (head,)
         yield f"{layer}.self_attn.o_proj.weight", (HIDDEN, HEADS * head)
         yield f"{layer}.post_attention_layernorm.weight", (HIDDEN,)
         yield f"{layer}.mlp.gate_proj.weight", (FEED_FORWARD, HIDDEN)

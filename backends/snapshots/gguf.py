@@ -18,6 +18,7 @@ from backends.snapshots.gguf_tokenizer import tokenizer_json
 from backends.snapshots.source import ImportFailed, Source, origin_text, some
 from backends.snapshots.steps import Steps
 from backends.snapshots.transformer import (
+    CLASSES,
     ConfigInvalid,
     Transformer,
     missing_and_foreign,
@@ -25,7 +26,8 @@ from backends.snapshots.transformer import (
 )
 
 _MAGIC: Final = b"GGUF"
-_CLASSES: Final = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
+_CLASSES: Final = {name: written for written, name in CLASSES.items()}
+_DIVISORS: Final = "rope_freqs.weight"  # of the frequencies of rotary positions: Llama 3's scaling
 
 # GGUF name (with `blk.N.` cut off for layers) -> Hugging Face name.
 _WHOLE: Final = {
@@ -35,6 +37,8 @@ _WHOLE: Final = {
 }
 _LAYER: Final = {
     "attn_norm": "input_layernorm",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
@@ -73,12 +77,13 @@ def open_gguf(file: Path, origin: str) -> Source:
     reader = _reader(file)
     fields = {name: field.contents() for name, field in reader.fields.items()}
     stored = {hugging_face_name(tensor.name): tensor for tensor in reader.tensors}
+    divisors = stored.pop(_DIVISORS, None)
     shapes = {name: tuple(int(n) for n in reversed(t.shape)) for name, t in stored.items()}
-    shape = _shape(file, fields, shapes)
+    scaling = _scaling(fields, None if divisors is None else _floats(divisors))
+    shape = _shape(file, fields, shapes, scaling)
 
     def read(name: str) -> NDArray[np.float32]:
-        tensor = stored[name]
-        values = np.asarray(gguf.dequantize(tensor.data, tensor.tensor_type), np.float32)
+        values = _floats(stored[name])
         if shape.architecture == "llama" and name.endswith("self_attn.q_proj.weight"):
             return unpermute(values, shape.heads)
         if shape.architecture == "llama" and name.endswith("self_attn.k_proj.weight"):
@@ -125,11 +130,14 @@ def _reader(file: Path) -> gguf.GGUFReader:
 
 
 def _shape(
-    file: Path, fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+    file: Path,
+    fields: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...]],
+    scaling: Mapping[str, Any],
 ) -> Transformer:
     architecture = fields.get("general.architecture")
     if architecture not in _CLASSES:
-        known = " and ".join(_CLASSES)
+        known = ", ".join(_CLASSES)
         raise ImportFailed(f"{file.name} holds a {architecture} model; {known} are read")
     config: dict[str, Any] = {
         key: _as_written(fields[f"{architecture}.{name}"])
@@ -140,10 +148,7 @@ def _shape(
     config["tie_word_embeddings"] = "lm_head.weight" not in shapes
     # Not the length of the token list: some models pad their embedding.
     config["vocab_size"] = shapes.get("model.embed_tokens.weight", (None,))[0]
-    if f"{architecture}.rope.scaling.type" in fields:
-        config["rope_scaling"] = {"rope_type": fields[f"{architecture}.rope.scaling.type"]}
-        if config["rope_scaling"]["rope_type"] == "none":
-            del config["rope_scaling"]
+    config["rope_scaling"] = scaling
     try:
         shape = read_config(config)
     except ConfigInvalid as exc:
@@ -155,6 +160,34 @@ def _shape(
     if problems:
         raise ImportFailed(f"{file.name}: {some(problems)}")
     return shape
+
+
+def _scaling(fields: Mapping[str, Any], divisors: NDArray[np.float32] | None) -> dict[str, Any]:
+    """Of rotary positions, as a config.json spells it; what is wrong with it is found there."""
+    if divisors is not None:
+        return {"rope_type": "divided", "divisors": [_as_written(float(n)) for n in divisors]}
+    keys = f"{fields.get('general.architecture')}.rope"
+    # Before there were kinds, files had a factor alone.
+    factor = _as_written(fields.get(f"{keys}.scaling.factor", fields.get(f"{keys}.scale_linear")))
+    kind = fields.get(f"{keys}.scaling.type", "linear" if factor else "none")
+    if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
+        return {}
+    for name in ("attn_factor", "yarn_attn_factor", "yarn_ext_factor"):
+        value = fields.get(f"{keys}.scaling.{name}", 1.0)
+        if value != 1.0:
+            raise ImportFailed(f"{keys}.scaling.{name}: must be 1, not {value}")
+    found = {
+        "rope_type": kind,
+        "factor": factor,
+        "original_max_position_embeddings": fields.get(f"{keys}.scaling.original_context_length"),
+        "beta_fast": _as_written(fields.get(f"{keys}.scaling.yarn_beta_fast")),
+        "beta_slow": _as_written(fields.get(f"{keys}.scaling.yarn_beta_slow")),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _floats(tensor: Any) -> NDArray[np.float32]:
+    return np.asarray(gguf.dequantize(tensor.data, tensor.tensor_type), np.float32)
 
 
 def _as_written(value: Any) -> Any:

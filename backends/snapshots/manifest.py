@@ -21,7 +21,7 @@ from backends.signature import ANY, DATATYPES, Signature, TensorSpec
 FILE_NAME: Final = "manifest.toml"
 FORMAT: Final = 1  # grows when an older Sluicegate could misread the file
 
-ARCHITECTURES: Final = ("llama", "qwen2")
+ARCHITECTURES: Final = ("llama", "qwen2", "qwen3")
 DTYPES: Final[Mapping[str, int]] = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a value
 ENGINES: Final = ("llm", "mindir")
 KV_POLICIES: Final = ("preallocated",)

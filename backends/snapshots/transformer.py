@@ -1,9 +1,10 @@
-"""What a Llama or Qwen2 model consists of: its config, its tensors, the memory it takes.
+"""What a Llama, Qwen2 or Qwen3 model consists of: its config, its tensors, the memory it takes.
 
 Floor 1, pure.
-Both families are one computation: RMS norms, grouped attention with rotary positions on whole
-heads, a gated feed-forward with SiLU. Qwen2 adds biases to q, k and v. A config that asks for more
-than that is refused: an engine that ignored it would answer, and answer wrongly.
+The families are one computation: RMS norms, grouped attention with rotary positions on whole heads,
+a gated feed-forward with SiLU. Qwen2 adds biases to q, k and v; Qwen3 an RMS norm of each head of q
+and k. A config that asks for more than that is refused: an engine that ignored it would answer, and
+answer wrongly.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,8 +12,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from backends.snapshots.manifest import DTYPES
+from backends.snapshots.rope import (
+    Divided,
+    Scaling,
+    read_scaling,
+    stretched,
+    write_scaling,
+)
 
-CLASSES: Final[Mapping[str, str]] = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
+CLASSES: Final[Mapping[str, str]] = {
+    "LlamaForCausalLM": "llama",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+}
 
 # Beside weights and cache a process holds MindSpore itself, compiled graphs and activations.
 # Measured on CPU with a 135M model, 4 slots of 1024: 3.0 GB resident, of which weights and cache
@@ -22,7 +34,7 @@ ALLOWANCE_BYTES: Final = 2_500_000_000
 
 @dataclass(frozen=True, slots=True)
 class Transformer:
-    """The numbers that decide every tensor's shape, and the two that the computation needs."""
+    """The numbers that decide every tensor's shape, and those that the computation needs."""
 
     architecture: str
     layers: int
@@ -32,10 +44,21 @@ class Transformer:
     kv_heads: int
     head_dim: int
     vocab: int
-    context: int  # positions it was trained for
+    context: int  # positions it was trained for, or stretched to
     rms_norm_eps: float
     rope_theta: float
     tied: bool  # the embedding is the output matrix too
+    scaling: Scaling | None = None  # of rotary positions
+
+    @property
+    def has_biases(self) -> bool:
+        """Of q, k and v."""
+        return self.architecture == "qwen2"
+
+    @property
+    def has_head_norms(self) -> bool:
+        """Of each head of q and k, before it turns."""
+        return self.architecture == "qwen3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +92,8 @@ def read_config(config: Mapping[str, Any]) -> Transformer:
     name = str(names[0]) if isinstance(names, list) and names else ""
     if name not in CLASSES:
         problems.append(f"architectures: must be {' or '.join(CLASSES)}, not {name!r}")
-    problems += _unsupported(config, CLASSES.get(name, ""))
+    architecture = CLASSES.get(name, "")
+    problems += _unsupported(config, architecture)
 
     def number(key: str, default: float | None = None, whole: bool = True) -> Any:
         value = config.get(key)
@@ -82,19 +106,22 @@ def read_config(config: Mapping[str, Any]) -> Transformer:
         return value
 
     hidden, heads = number("hidden_size"), number("num_attention_heads")
+    head_dim = 128 if architecture == "qwen3" else hidden // heads or None  # as in transformers
+    scaling = read_scaling(config, problems)
     shape = Transformer(
-        architecture=CLASSES.get(name, ""),
+        architecture=architecture,
         layers=number("num_hidden_layers"),
         hidden=hidden,
         feed_forward=number("intermediate_size"),
         heads=heads,
         kv_heads=number("num_key_value_heads", heads),
-        head_dim=number("head_dim", hidden // heads or None),
+        head_dim=number("head_dim", head_dim),
         vocab=number("vocab_size"),
-        context=number("max_position_embeddings"),
+        context=stretched(number("max_position_embeddings"), scaling),
         rms_norm_eps=float(number("rms_norm_eps", 1e-6, whole=False)),  # default of transformers
         rope_theta=_rope_theta(config, problems),
         tied=bool(config.get("tie_word_embeddings", False)),
+        scaling=scaling,
     )
     if shape.heads % shape.kv_heads:
         problems.append(
@@ -105,6 +132,8 @@ def read_config(config: Mapping[str, Any]) -> Transformer:
         problems.append(
             f"head_dim: must be even, not {shape.head_dim}: rotary positions turn pairs"
         )
+    if isinstance(scaling, Divided) and len(scaling.divisors) != shape.head_dim // 2:
+        problems.append(f"divisors: must be {shape.head_dim // 2}, not {len(scaling.divisors)}")
     if problems:
         raise ConfigInvalid(problems)
     return shape
@@ -113,6 +142,7 @@ def read_config(config: Mapping[str, Any]) -> Transformer:
 def write_config(shape: Transformer, dtype: str, bos: int | None, eos: list[int]) -> dict[str, Any]:
     """The config.json that `read_config` reads back, every number in it explicit."""
     name = next(key for key, value in CLASSES.items() if value == shape.architecture)
+    scaling = write_scaling(shape.scaling)
     return {
         "architectures": [name],
         "model_type": shape.architecture,
@@ -126,6 +156,7 @@ def write_config(shape: Transformer, dtype: str, bos: int | None, eos: list[int]
         "max_position_embeddings": shape.context,
         "rms_norm_eps": shape.rms_norm_eps,
         "rope_theta": shape.rope_theta,
+        **({"rope_scaling": scaling} if scaling else {}),
         "hidden_act": "silu",
         "tie_word_embeddings": shape.tied,
         "bos_token_id": bos,
@@ -144,8 +175,11 @@ def tensors(shape: Transformer) -> Iterator[TensorSpec]:
         yield TensorSpec(f"{layer}.input_layernorm.weight", (hidden,))
         for name, rows in (("q_proj", inner), ("k_proj", kv_inner), ("v_proj", kv_inner)):
             yield TensorSpec(f"{layer}.self_attn.{name}.weight", (rows, hidden))
-            if shape.architecture == "qwen2":
+            if shape.has_biases:
                 yield TensorSpec(f"{layer}.self_attn.{name}.bias", (rows,))
+        if shape.has_head_norms:
+            yield TensorSpec(f"{layer}.self_attn.q_norm.weight", (shape.head_dim,))
+            yield TensorSpec(f"{layer}.self_attn.k_norm.weight", (shape.head_dim,))
         yield TensorSpec(f"{layer}.self_attn.o_proj.weight", (hidden, inner))
         yield TensorSpec(f"{layer}.post_attention_layernorm.weight", (hidden,))
         yield TensorSpec(f"{layer}.mlp.gate_proj.weight", (shape.feed_forward, hidden))
@@ -183,7 +217,8 @@ def memory_needed_bytes(shape: Transformer, dtype: str, slots: int, max_seq_len:
 
 def _rope_theta(config: Mapping[str, Any], problems: list[str]) -> float:
     # transformers 5 moved the key into `rope_parameters`; 10000 is its default in both.
-    nested = _nested(config, "rope_parameters")
+    nested = config.get("rope_parameters")
+    nested = nested if isinstance(nested, Mapping) else {}
     value = config.get("rope_theta", nested.get("rope_theta", 10000.0))
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         problems.append(f"rope_theta: must be a number above 0, not {value!r}")
@@ -191,27 +226,18 @@ def _rope_theta(config: Mapping[str, Any], problems: list[str]) -> float:
     return float(value)
 
 
-def _nested(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = config.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
 def _unsupported(config: Mapping[str, Any], architecture: str) -> Iterator[str]:
     act = config.get("hidden_act", "silu")
     if act != "silu":
         yield f'hidden_act: must be "silu", not {act!r}'
-    for key in ("rope_scaling", "rope_parameters"):
-        rope = _nested(config, key)
-        kind = rope.get("rope_type", rope.get("type", "default"))
-        if kind != "default":
-            yield f"{key}: must be absent, not {kind!r}: scaled rotary positions are not supported"
     if config.get("partial_rotary_factor", 1.0) != 1.0:
         yield "partial_rotary_factor: must be 1, rotary positions on a part of a head are not read"
     if config.get("mlp_bias"):
         yield "mlp_bias: must be false, biases of the feed-forward are not supported"
-    if config.get("attention_bias") and architecture == "llama":
-        yield "attention_bias: must be false, biases of Llama attention are not supported"
-    if config.get("use_sliding_window"):
+    if config.get("attention_bias") and architecture != "qwen2":
+        yield "attention_bias: must be false, only Qwen2's biases are supported"
+    sliding = set(config.get("layer_types") or ()) - {"full_attention"}
+    if config.get("use_sliding_window") or sliding:
         yield "use_sliding_window: must be false, sliding windows are not supported"
     if config.get("quantization_config"):
         yield "quantization_config: must be absent, import the weights that were not quantised"

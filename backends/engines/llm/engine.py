@@ -1,4 +1,4 @@
-"""A Llama or Qwen2 model in MindSpore behind the Engine protocol.
+"""A Llama, Qwen2 or Qwen3 model in MindSpore behind the Engine protocol.
 
 Floor 3, I/O.   Owner: the model thread, which makes every call.
 Flow of a load: import MindSpore > weights > cache > compile each shape > run each again > verify.
@@ -24,6 +24,7 @@ from backends.engines.llm.shapes import DecodeShape, PrefillShape, promised
 from backends.engines.llm.verification import expect_finite, verify
 from backends.engines.llm.weights import Weights
 from backends.errors import SnapshotInvalid
+from backends.snapshots import rope
 from backends.snapshots.manifest import LlmManifest
 from backends.snapshots.repository import Snapshot
 from backends.snapshots.transformer import weights_bytes
@@ -89,7 +90,7 @@ class LlmEngine:
         verify(self)
 
     def _cache_name(self) -> str:
-        graph = Path(__file__).with_name("graph.py")
+        code = (Path(__file__).with_name("graph.py"), Path(rope.__file__))  # both are compiled in
         parts = {
             "weights": self._snapshot.manifest.digest,
             "slots": self.slots,
@@ -98,7 +99,7 @@ class LlmEngine:
             "mindspore": runtime.version(),
             "device": self._device_target,
             "machine": platform.machine(),
-            "code": hashlib.sha256(graph.read_bytes()).hexdigest(),
+            "code": hashlib.sha256(b"".join(file.read_bytes() for file in code)).hexdigest(),
         }
         return key(parts)
 

@@ -17,6 +17,7 @@ from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from numpy.typing import NDArray
 
 from backends.engines.llm.weights import LayerWeights, Weights
+from backends.snapshots.rope import frequencies, lengthened
 from backends.snapshots.transformer import Transformer
 
 LAYER_FIELDS: Final = tuple(field.name for field in fields(LayerWeights))
@@ -35,7 +36,7 @@ class Decoder(nn.Cell):  # type: ignore[misc]  # MindSpore has no types
         self.heads, self.kv_heads = shape.heads, shape.kv_heads
         self.per_kv = shape.heads // shape.kv_heads
         self.feed_forward = shape.feed_forward
-        self.biased = shape.architecture == "qwen2"
+        self.biased, self.normed = shape.has_biases, shape.has_head_norms
         self.scale = shape.head_dim**-0.5
         cos, sin = rotary(shape, length)
         self.cos, self.sin = Tensor(cos, dtype), Tensor(sin, dtype)
@@ -53,7 +54,9 @@ class Decoder(nn.Cell):  # type: ignore[misc]  # MindSpore has no types
     def fill(self, weights: Weights) -> None:
         """Take over the weights, layer by layer, under names that are unique, as must be."""
         filled: dict[str, list[Parameter]] = {
-            field: [] for field in LAYER_FIELDS if self.biased or field != "qkv_bias"
+            field: []
+            for field in LAYER_FIELDS
+            if (field != "qkv_bias" or self.biased) and (field != "qk_norm" or self.normed)
         }
         for i in range(self.layers):
             layer = weights.layer(i)
@@ -154,6 +157,8 @@ class Decoder(nn.Cell):  # type: ignore[misc]  # MindSpore has no types
         if self.biased:
             qkv = qkv + self.qkv_bias[i]
         qk = qkv[:, : rotated * head_dim].reshape(count, rotated, head_dim)
+        if self.normed:
+            qk = self.rms_norm(qk, self.qk_norm[i])
         half = head_dim // 2
         qk = qk * cos + ops.concat((qk[..., half:], qk[..., :half]), -1) * sin
         k = ops.transpose(qk[:, self.heads :], (1, 0, 2)).reshape(kv_heads * count, head_dim)
@@ -181,8 +186,8 @@ def rotary(shape: Transformer, length: int) -> tuple[NDArray[np.float32], NDArra
 
     The first half of the sines is negative: `x * cos + swap_halves(x) * sin` then is the rotation.
     """
-    steps = np.arange(0, shape.head_dim, 2, dtype=np.float64) / shape.head_dim
-    angles = np.arange(length)[:, None] / shape.rope_theta ** steps[None, :]
-    cos = np.concatenate([np.cos(angles), np.cos(angles)], axis=1)
-    sin = np.concatenate([-np.sin(angles), np.sin(angles)], axis=1)
+    turns = np.array(frequencies(shape.rope_theta, shape.head_dim, shape.scaling))
+    angles = np.arange(length)[:, None] * turns[None, :]
+    cos = lengthened(shape.scaling) * np.concatenate([np.cos(angles), np.cos(angles)], axis=1)
+    sin = lengthened(shape.scaling) * np.concatenate([-np.sin(angles), np.sin(angles)], axis=1)
     return cos.astype(np.float32), sin.astype(np.float32)

@@ -31,6 +31,7 @@ class LayerWeights:
     attention_norm: Floats
     qkv: Floats  # [(heads + 2 kv_heads) * head_dim, hidden]
     qkv_bias: Floats | None  # Qwen2 has one
+    qk_norm: Floats | None  # [heads + kv_heads, head_dim]; Qwen3 has one
     out: Floats
     feed_forward_norm: Floats
     gate_up: Floats  # [2 * feed_forward, hidden]
@@ -66,11 +67,12 @@ class Weights:
     def layer(self, i: int) -> LayerWeights:
         prefix = f"model.layers.{i}"
         attention, gated = f"{prefix}.self_attn", f"{prefix}.mlp"
-        biased = self.shape.architecture == "qwen2"
+        biased, normed = self.shape.has_biases, self.shape.has_head_norms
         return LayerWeights(
             attention_norm=self._read(f"{prefix}.input_layernorm.weight"),
             qkv=self._fused([f"{attention}.{name}_proj.weight" for name in "qkv"]),
             qkv_bias=self._fused([f"{attention}.{n}_proj.bias" for n in "qkv"]) if biased else None,
+            qk_norm=self._head_norms(attention) if normed else None,
             out=self._read(f"{attention}.o_proj.weight"),
             feed_forward_norm=self._read(f"{prefix}.post_attention_layernorm.weight"),
             gate_up=self._fused([f"{gated}.gate_proj.weight", f"{gated}.up_proj.weight"]),
@@ -82,6 +84,13 @@ class Weights:
             embedding=self._read("model.embed_tokens.weight"),
             norm=self._read("model.norm.weight"),
             head=None if self.shape.tied else self._read("lm_head.weight"),
+        )
+
+    def _head_norms(self, attention: str) -> Floats:
+        """A row for each head, so that queries and keys are one multiplication."""
+        q, k = (self._read(f"{attention}.{name}_norm.weight") for name in "qk")
+        return np.concatenate(
+            [np.tile(q, (self.shape.heads, 1)), np.tile(k, (self.shape.kv_heads, 1))]
         )
 
     def _fused(self, names: list[str]) -> Floats:

@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return write_tiny_folder(tmp_path / "tiny")
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("shards", [1, 3])
 def test_all_tensors_are_read_as_float32(

@@ -124,7 +124,7 @@ def test_what_is_rendered_is_read_back_equal(manifest: Manifest) -> None:
         ('model = "tiny"', 'model = "../tiny"', "model: must be 1 to 128 letters"),
         ('version = "1"', "version = 1", "version: must be 1 to 128 letters"),
         ('engine = "llm"', 'engine = "x"', 'engine: must be "llm" or "mindir", not'),
-        ('"llama"', '"gpt"', 'architecture: must be "llama" or "qwen2", not'),
+        ('"llama"', '"gpt"', 'architecture: must be "llama" or "qwen2" or "qwen3", not'),
         ('dtype = "float32"', "dtype = []", "dtype: must be"),
         ("slots = 2", "slots = 0", "slots: must be a whole number of at least 1, not 0"),
         ("slots = 2", "slots = true", "slots: must be"),

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends.snapshots.rope import Linear, Llama3, Yarn
 from backends.snapshots.transformer import (
     ALLOWANCE_BYTES,
     ConfigInvalid,
@@ -26,15 +27,24 @@ shapes = st.builds(
     sizes,
     sizes,
     sizes,
-    architecture=st.sampled_from(["llama", "qwen2"]),
+    architecture=st.sampled_from(["llama", "qwen2", "qwen3"]),
     layers=sizes,
     hidden=sizes,
     feed_forward=sizes,
     vocab=sizes,
-    context=sizes,
+    context=st.integers(8, 64),  # no shorter than what the scalings below stretch to
     rms_norm_eps=st.sampled_from([1e-5, 1e-6]),
     rope_theta=st.sampled_from([1e4, 1e6]),
     tied=st.booleans(),
+    scaling=st.sampled_from(
+        [
+            None,
+            Linear(2.5),
+            Llama3(8.0, 1.0, 4.0, 8192),
+            Yarn(2.0, 4, 32.0, 1.0, 1.07, True),
+            Yarn(2.0, 4, 64.0, 2.0, 1.5, False),
+        ]
+    ),
 )
 
 
@@ -43,7 +53,7 @@ def test_what_is_written_is_read_back_equal(shape: Transformer) -> None:
     assert read_config(write_config(shape, "float32", None, [2])) == shape
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_tensors_are_those_of_a_real_folder(architecture: str, tied: bool) -> None:
     shape = read_config(tiny_config(architecture, tied))
@@ -99,13 +109,18 @@ def test_memory_is_weights_and_a_full_cache_and_the_allowance(
         ({"rms_norm_eps": -1}, "rms_norm_eps: must be a number above 0"),
         ({"rope_theta": 0}, "rope_theta: must be a number above 0"),
         ({"hidden_act": "gelu"}, 'hidden_act: must be "silu"'),
-        ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling: must be absent"),
-        ({"rope_scaling": {"type": "linear"}}, "rope_scaling: must be absent"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters: must be absent"),
+        ({"rope_scaling": {"rope_type": "dynamic"}}, "rope_scaling: must be of rope_type default"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters: must be of rope_type"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling.factor: must be a number above"),
+        (
+            {"rope_scaling": {"rope_type": "divided", "divisors": [1.0, 2.0]}},
+            "divisors: must be 8, not 2",
+        ),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: must be 1"),
         ({"mlp_bias": True}, "mlp_bias: must be false"),
         ({"attention_bias": True}, "attention_bias: must be false"),
         ({"use_sliding_window": True}, "use_sliding_window: must be false"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "use_sliding_window: must be"),
         ({"quantization_config": {"bits": 4}}, "quantization_config: must be absent"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -114,6 +129,16 @@ def test_a_config_that_asks_for_more_is_refused(change: dict[str, Any], problem:
     with pytest.raises(ConfigInvalid) as caught:
         read_config(tiny_config() | change)
     assert any(found.startswith(problem) for found in caught.value.problems), caught.value.problems
+
+
+def test_layers_that_all_see_everything_are_no_sliding_windows() -> None:
+    read_config(tiny_config() | {"layer_types": ["full_attention"] * 2})
+
+
+def test_heads_of_qwen3_have_128_numbers_unless_the_config_says_so() -> None:
+    config = tiny_config("qwen3")
+    del config["head_dim"]
+    assert read_config(config).head_dim == 128
 
 
 def test_defaults_are_those_of_transformers() -> None:

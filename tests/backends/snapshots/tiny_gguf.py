@@ -6,6 +6,8 @@ the tiny folder, so an import of either must give the same snapshot.
 """
 
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,10 @@ from numpy.typing import NDArray
 
 from tests.tiny import (
     CHAT_TEMPLATE,
-    CONTEXT,
-    EOS_ID,
-    FEED_FORWARD,
-    HEADS,
-    HIDDEN,
-    KV_HEADS,
-    LAYERS,
+    CLASSES,
     SPECIALS,
     VOCAB,
+    tiny_config,
     tiny_tokenizer,
     tiny_weights,
 )
@@ -33,6 +30,8 @@ NAMES = {
     "model.norm": "output_norm",
     "lm_head": "output",
     "input_layernorm": "attn_norm",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
@@ -53,17 +52,30 @@ def write_tiny_gguf(
     **fields: Any,
 ) -> Path:
     """`file`; `fields` are metadata that replace or (None) drop those of the tiny model."""
+    config = tiny_config(architecture if architecture in CLASSES else "llama", tied)
+    tensors = tiny_weights(config["model_type"], 0, tied) | (extra or {})
+    return write_gguf(file, config | {"model_type": architecture}, tensors, quantised, **fields)
+
+
+def write_gguf(
+    file: Path,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, NDArray[np.float32]],
+    quantised: bool = False,
+    **fields: Any,
+) -> Path:
+    """`file`, of a model as Hugging Face spells it, with the tiny model's tokenizer."""
+    architecture = config["model_type"]
     writer = gguf.GGUFWriter(file, architecture)
-    for name, value in (_fields(architecture) | fields).items():
+    for name, value in (_fields(config) | fields).items():
         _add(writer, name, value)
-    weights = tiny_weights(architecture, 0, tied)
-    for name, values in (weights | (extra or {})).items():
+    for name, values in {**tensors, **_divisors(config)}.items():
         stem, _, kind = name.rpartition(".")
         rows = values
         if architecture == "llama" and stem.endswith("q_proj"):
-            rows = in_pairs(values, HEADS)
+            rows = in_pairs(values, config["num_attention_heads"])
         if architecture == "llama" and stem.endswith("k_proj"):
-            rows = in_pairs(values, KV_HEADS)
+            rows = in_pairs(values, config["num_key_value_heads"])
         renamed = f"{_renamed(stem)}.{kind}"
         if quantised and rows.ndim == 2:
             q8 = gguf.GGMLQuantizationType.Q8_0
@@ -89,28 +101,69 @@ def in_pairs(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
     return rows[order]
 
 
-def _fields(architecture: str) -> dict[str, Any]:
+def _fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    architecture = config["model_type"]
     model = json.loads(tiny_tokenizer().to_str())["model"]
+    words = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    head_dim = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
     return {
-        f"{architecture}.block_count": LAYERS,
-        f"{architecture}.context_length": CONTEXT,
-        f"{architecture}.embedding_length": HIDDEN,
-        f"{architecture}.feed_forward_length": FEED_FORWARD,
-        f"{architecture}.attention.head_count": HEADS,
-        f"{architecture}.attention.head_count_kv": KV_HEADS,
-        f"{architecture}.attention.layer_norm_rms_epsilon": 1e-5,
-        f"{architecture}.rope.freq_base": 10000.0,
-        f"{architecture}.rope.dimension_count": HIDDEN // HEADS,
+        f"{architecture}.block_count": config["num_hidden_layers"],
+        f"{architecture}.context_length": config["max_position_embeddings"],
+        f"{architecture}.embedding_length": config["hidden_size"],
+        f"{architecture}.feed_forward_length": config["intermediate_size"],
+        f"{architecture}.attention.head_count": config["num_attention_heads"],
+        f"{architecture}.attention.head_count_kv": config["num_key_value_heads"],
+        f"{architecture}.attention.key_length": head_dim,
+        f"{architecture}.attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+        f"{architecture}.rope.freq_base": config["rope_theta"],
+        f"{architecture}.rope.dimension_count": head_dim,
+        **_scaling(architecture, config.get("rope_scaling") or {}),
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
-        "tokenizer.ggml.tokens": sorted(model["vocab"], key=model["vocab"].__getitem__),
+        "tokenizer.ggml.tokens": words,
         "tokenizer.ggml.token_type": [3] * len(SPECIALS) + [1] * (VOCAB - len(SPECIALS)),
         "tokenizer.ggml.merges": [" ".join(pair) for pair in model["merges"]],
-        "tokenizer.ggml.bos_token_id": 1,
-        "tokenizer.ggml.eos_token_id": EOS_ID,
+        "tokenizer.ggml.bos_token_id": config.get("bos_token_id"),
+        "tokenizer.ggml.eos_token_id": config["eos_token_id"],
         "tokenizer.ggml.add_bos_token": False,
-        "tokenizer.chat_template": CHAT_TEMPLATE,
+        "tokenizer.chat_template": CHAT_TEMPLATE if "bos_token_id" in config else None,
     }
+
+
+def _scaling(architecture: str, rope: Mapping[str, Any]) -> dict[str, Any]:
+    kind = rope.get("rope_type", rope.get("type"))
+    if kind not in ("linear", "yarn"):
+        return {}
+    return {
+        f"{architecture}.rope.scaling.type": kind,
+        f"{architecture}.rope.scaling.factor": rope["factor"],
+        f"{architecture}.rope.scaling.original_context_length": rope.get(
+            "original_max_position_embeddings"
+        ),
+    }
+
+
+def _divisors(config: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
+    """Llama 3's scaling is not in the metadata, but a tensor of what each frequency is divided by.
+
+    By the three cases that its authors give: short, long and middling waves.
+    """
+    rope = config.get("rope_scaling") or {}
+    if rope.get("rope_type") != "llama3":
+        return {}
+    trained = rope["original_max_position_embeddings"]
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    found = []
+    for i in range(config["head_dim"] // 2):
+        wave = 2 * math.pi * config["rope_theta"] ** (2 * i / config["head_dim"])
+        if wave < trained / high:
+            found.append(1.0)
+        elif wave > trained / low:
+            found.append(rope["factor"])
+        else:
+            smooth = (trained / wave - low) / (high - low)
+            found.append(1 / ((1 - smooth) / rope["factor"] + smooth))
+    return {"rope_freqs.weight": np.array(found, np.float32)}
 
 
 def _add(writer: gguf.GGUFWriter, name: str, value: Any) -> None:

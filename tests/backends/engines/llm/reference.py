@@ -33,7 +33,7 @@ def logits(config: Mapping[str, Any], tensors: Tensors, ids: Sequence[int]) -> F
 
 def _attention(config: Mapping[str, Any], tensors: Tensors, name: str, x: Floats) -> Floats:
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    size = config["hidden_size"] // heads
+    size = config.get("head_dim", config["hidden_size"] // heads)
     q = _linear(tensors, f"{name}.q_proj", x)
     k = _linear(tensors, f"{name}.k_proj", x)
     v = _linear(tensors, f"{name}.v_proj", x)
@@ -42,13 +42,19 @@ def _attention(config: Mapping[str, Any], tensors: Tensors, name: str, x: Floats
         own = slice(head * size, (head + 1) * size)
         shared = head // (heads // kv_heads)
         theirs = slice(shared * size, (shared + 1) * size)
-        queries = _rotate(q[:, own], config["rope_theta"])
-        keys = _rotate(k[:, theirs], config["rope_theta"])
+        queries = _rotate(_head(config, tensors, f"{name}.q_norm", q[:, own]), config["rope_theta"])
+        keys = _rotate(_head(config, tensors, f"{name}.k_norm", k[:, theirs]), config["rope_theta"])
         scores = queries @ keys.T / np.sqrt(size)
         scores[np.triu_indices(len(x), 1)] = -np.inf  # nothing sees what comes after it
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         outputs.append(weights / weights.sum(axis=1, keepdims=True) @ v[:, theirs])
     return _linear(tensors, f"{name}.o_proj", np.concatenate(outputs, axis=1))
+
+
+def _head(config: Mapping[str, Any], tensors: Tensors, name: str, x: Floats) -> Floats:
+    """Normed where the family does it (Qwen3)."""
+    weight = f"{name}.weight"
+    return _rms(x, _tensor(tensors, weight), config["rms_norm_eps"]) if weight in tensors else x
 
 
 def _rotate(x: Floats, theta: float) -> Floats:

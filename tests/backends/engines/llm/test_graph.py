@@ -55,7 +55,7 @@ def quiet(*report: Any) -> None:
 _: Report = quiet
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen2"])
+@pytest.fixture(scope="module", params=["llama", "qwen2", "qwen3"])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
     return Model(request.param, tmp_path_factory.mktemp(request.param))
 

@@ -8,7 +8,7 @@ import pytest
 
 from backends.engines.llm.weights import Weights
 from backends.errors import SnapshotInvalid
-from tests.tiny import LAYERS, tiny_weights, write_tiny_folder
+from tests.tiny import HEADS, KV_HEADS, LAYERS, tiny_weights, write_tiny_folder
 
 
 def opened(folder: Path) -> Weights:
@@ -16,7 +16,7 @@ def opened(folder: Path) -> Weights:
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
-@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 def test_matrices_that_are_multiplied_together_are_one(
     tmp_path: Path, architecture: str, shards: int
 ) -> None:
@@ -30,7 +30,12 @@ def test_matrices_that_are_multiplied_together_are_one(
         np.testing.assert_array_equal(layer.gate_up, np.concatenate([gate, up]))
         np.testing.assert_array_equal(layer.down, tensors[f"{name}.mlp.down_proj.weight"])
         np.testing.assert_array_equal(layer.out, tensors[f"{name}.self_attn.o_proj.weight"])
-        assert (layer.qkv_bias is None) == (architecture == "llama")
+        assert (layer.qkv_bias is None) == (architecture != "qwen2")
+        assert (layer.qk_norm is None) == (architecture != "qwen3")
+        if layer.qk_norm is not None:
+            norms = [tensors[f"{name}.self_attn.{each}_norm.weight"] for each in "qk"]
+            wanted = [norms[0]] * HEADS + [norms[1]] * KV_HEADS
+            np.testing.assert_array_equal(layer.qk_norm, np.stack(wanted))
 
 
 @pytest.mark.parametrize("tied", [True, False])
