@@ -8,6 +8,7 @@ to do so at once.
 """
 
 from dataclasses import replace
+from typing import Final
 
 from gateway.fleet.commands import (
     Answer,
@@ -34,6 +35,9 @@ from gateway.fleet.status import Status
 from gateway.fleet.turn import Turn
 from gateway.records import Intent
 from sluicegate.v1.states import State
+
+TOLD_S: Final = 60.0  # between two of one id for one reason
+TOLD_MAX: Final = 100  # ids in that time: a flood must not push out what else was told
 
 
 def registration(turn: Turn, event: Registered) -> None:
@@ -83,9 +87,14 @@ def registration(turn: Turn, event: Registered) -> None:
 
 
 def _refuse(turn: Turn, event: Registered, answer: RegisterAnswer) -> None:
+    """It tries again every second or two: people are told once in a while, whoever tries."""
     turn.order(Answer(event.ticket, answer))
-    text = f"registration refused: {answer.refusal}"
-    turn.record("instance", event.status.instance_id, text, warn=True)
+    name, text = event.status.instance_id, f"registration refused: {answer.refusal}"
+    told = {key: one for key, one in turn.fleet.refusals.items() if turn.now < one[1] + TOLD_S}
+    if len(told) < TOLD_MAX and told.get(name, ("", 0.0))[0] != text:
+        told[name] = (text, turn.now)
+        turn.record("instance", name, text, warn=True)
+    turn.change(refusals=told)
 
 
 def _unknown(fleet: FleetSnapshot, status: Status) -> str:

@@ -380,3 +380,25 @@ def test_a_weight_that_an_instance_changed_itself_brings_no_older_one_back() -> 
     assert fleet.instance_overrides == {}
     fleet, _ = play(fleet, replace(register(4.0, sequence=4), weight=1.0))
     assert fleet.weight_of(fleet.instances["r"]) == 1.0
+
+
+def test_a_refusal_is_told_once_in_a_while_however_often_it_is_tried() -> None:
+    fleet, told = begun(), 0
+    for second in range(90):
+        fleet, commands = play(fleet, register(1.0 + second, version="9"))
+        (answer,) = only(Answer, commands)
+        assert isinstance(answer.value, RegisterAnswer)
+        assert answer.value.code == "NOT_FOUND"
+        told += len(texts(commands))
+    assert told == 2  # at once, and after a minute
+    fleet, commands = play(fleet, register(91.0, model="q"))
+    assert len(texts(commands)) == 1  # another reason is news
+
+
+def test_a_flood_of_refusals_does_not_push_out_what_else_was_told() -> None:
+    fleet, told = begun(), 0
+    for number in range(500):
+        refused_one = status(f"r{number}", version="9")
+        fleet, commands = play(fleet, Registered(5, refused_one, "", 0.0, 0, 1.0))
+        told += len(texts(commands))
+    assert told == len(fleet.refusals) == 100
