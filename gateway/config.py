@@ -20,6 +20,7 @@ from gateway import places
 from gateway.problems import Problem as Problem
 from gateway.problems import named
 
+INSTANCES_MAX: Final = 1000  # slots of the segment, and some for those that have just ended
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # A host is a name, an IPv4 address, or an IPv6 address in brackets: no blank, no control character,
 # and nothing that a resolver would take for a scheme. 253 characters is the most a name can have.
@@ -225,7 +226,7 @@ class Settings(_Table):
     launch: Launch = Launch()
     device: tuple[Device, ...] = ()
     model: tuple[Model, ...] = Field((), max_length=255)  # sections of the segment
-    instance: tuple[Instance, ...] = Field((), max_length=1000)  # slots of the segment
+    instance: tuple[Instance, ...] = Field((), max_length=INSTANCES_MAX)
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
@@ -276,6 +277,33 @@ def _crossed(settings: Settings) -> list[Problem]:
     default = settings.gateway.default_model
     if default and default not in models:
         problems.append(Problem("gateway.default_model", f'must name a [[model]], not "{default}"'))
+    return [*problems, *_launched(settings)]
+
+
+def _launched(settings: Settings) -> list[Problem]:
+    """What is wrong with the ids of the instances that `replicas` ask for."""
+    total = sum(sum(model.replicas.values()) for model in settings.model) + len(settings.instance)
+    if total > INSTANCES_MAX:
+        rule = f"must ask for at most {INSTANCES_MAX} instances, with those of [[instance]], "
+        rule += f"not {total}"
+        return [Problem("model", rule)]
+    problems: list[Problem] = []
+    owners: dict[str, str] = {}
+    for index, model in enumerate(settings.model):
+        for version, count in model.replicas.items():
+            at = f"model[{index}].replicas.{version}"
+            names = [f"{model.name}-{version}-{ordinal}" for ordinal in range(count)]
+            taken = next((name for name in names if owners.setdefault(name, at) != at), "")
+            if taken:
+                rule = f'must not start "{taken}" again, which {owners[taken]} does already'
+                problems.append(Problem(at, rule))
+            if names and not NAME.fullmatch(names[-1]):
+                rule = f'must make ids of at most 128 characters, not "{names[-1]}"'
+                problems.append(Problem(at, rule))
+    for index, row in enumerate(settings.instance):
+        if row.id in owners:
+            rule = f'must not be "{row.id}", which {owners[row.id]} starts'
+            problems.append(Problem(f"instance[{index}].id", rule))
     return problems
 
 

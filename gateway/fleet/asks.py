@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import Final, NamedTuple
 
-from gateway.config import NAME, NAME_RULE, Problem, is_address
+from gateway.config import INSTANCES_MAX, NAME, NAME_RULE, Problem, is_address
 from gateway.control import (
     AddInstance,
     Ask,
@@ -30,7 +30,7 @@ from gateway.fleet import drains
 from gateway.fleet.commands import Tell
 from gateway.fleet.drain import REMOVED, RETIRED, Phase
 from gateway.fleet.durable import OF_INSTANCE, drain_change, instance_document, overrides_change
-from gateway.fleet.registry import INSTANCES_MAX, STATIC, Origin, Seen
+from gateway.fleet.registry import STATIC, Origin, Seen
 from gateway.fleet.snapshot import FleetSnapshot, Launched, Stage, overrides_with, overrides_without
 from gateway.fleet.turn import Turn
 from gateway.fleet.weights import NO_OVERRIDES, Override, Overrides, override

@@ -10,6 +10,7 @@ to do so at once.
 from dataclasses import replace
 from typing import Final
 
+from gateway.config import INSTANCES_MAX
 from gateway.fleet.commands import (
     Answer,
     BeatAnswer,
@@ -22,7 +23,6 @@ from gateway.fleet.commands import (
 from gateway.fleet.events import Beaten, Deregistered, Registered, Source
 from gateway.fleet.instances import FORGET_S, take
 from gateway.fleet.registry import (
-    INSTANCES_MAX,
     STATIC,
     Origin,
     admits,

@@ -20,7 +20,6 @@ from gateway.fleet.status import Status
 from gateway.records import Health, Intent
 from sluicegate.v1.states import TRANSITIONS, State
 
-INSTANCES_MAX: Final = 1000  # as many as one gateway is measured with; a flood ends there
 SUPERSEDED_MAX: Final = 32  # an id that restarts every minute is remembered for half an hour
 
 

@@ -232,3 +232,46 @@ def test_two_accelerators_of_a_kind_are_two_and_cpus_have_no_number() -> None:
     ]
     parse(two.replace("ascend", "cpu"))
     parse(two.replace("ascend", "gpu", 1))
+
+
+DEVICE = '[[device]]\nname = "d"\nmemory_gb = 1\n'
+
+
+def model_of(name: str, version: str, count: int = 1) -> str:
+    return (
+        f'[[model]]\nname = "{name}"\nweights = {{ "{version}" = 1 }}\n'
+        f'replicas = {{ "{version}" = {count} }}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            model_of("a", "b-1") + model_of("a-b", "1"),
+            'model[1].replicas.1: must not start "a-b-1-0" again, which model[0].replicas.b-1',
+        ),
+        (
+            model_of("m", "1")
+            + '[[instance]]\nid = "m-1-0"\nmodel = "m"\nversion = "1"\n'
+            + 'http = "h:1"\ngrpc = "h:2"\n',
+            'instance[0].id: must not be "m-1-0", which model[0].replicas.1 starts',
+        ),
+        (
+            model_of("m" * 100, "1" * 27),
+            f"model[0].replicas.{'1' * 27}: must make ids of at most 128 characters",
+        ),
+        (
+            model_of("m", "1", 600) + model_of("n", "1", 401),
+            "model: must ask for at most 1000 instances, with those of [[instance]], not 1001",
+        ),
+    ],
+)
+def test_ids_of_launched_instances_are_one_instances_each_and_can_register(
+    text: str, told: str
+) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        parse(DEVICE + text)
+    (problem,) = caught.value.problems
+    assert str(problem).startswith(told)
+    assert problem.line or problem.path == "model"

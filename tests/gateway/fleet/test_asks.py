@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.config import INSTANCES_MAX
 from gateway.control import (
     AddInstance,
     Ask,
@@ -21,7 +22,7 @@ from gateway.control import (
 from gateway.fleet.asks import plan
 from gateway.fleet.commands import Answer, CallResume, Command, Tell, Write
 from gateway.fleet.events import Asked, StopAsked
-from gateway.fleet.registry import INSTANCES_MAX, Origin
+from gateway.fleet.registry import Origin
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.messages import Cut
 from gateway.records import Intent

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.config import parse
+from gateway.config import INSTANCES_MAX, parse
 from gateway.control import DrainInstance, SetInstanceWeight
 from gateway.fleet.commands import (
     Answer,
@@ -29,7 +29,7 @@ from gateway.fleet.events import (
     SlotSent,
     Ticked,
 )
-from gateway.fleet.registry import INSTANCES_MAX, Origin, hashed
+from gateway.fleet.registry import Origin, hashed
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.records import Health, Intent, Outcome
 from gateway.state.ledger import Ledger
