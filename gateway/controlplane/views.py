@@ -18,9 +18,10 @@ from gateway.control import (
     VersionView,
     WorkerView,
 )
+from gateway.fleet.adoption import taken
 from gateway.fleet.drain import ENDED, Drain, Lost
 from gateway.fleet.history import Entry
-from gateway.fleet.registry import Seen
+from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot, Stage
 from gateway.fleet.table import ready_in_s, reason, standing
@@ -243,6 +244,12 @@ def problems(fleet: FleetSnapshot, now: float) -> tuple[str, ...]:
         elif _ails(fleet, seen):
             why = reason(fleet, seen, fleet.weights(seen.model))
             found.append(f"{seen.name}: {why or 'it gives no reason'}")
+    for row in fleet.settings.instance:
+        other = fleet.instances.get(row.id)
+        if other is not None and other.origin is not Origin.CONFIG:
+            found.append(taken(other))
+        elif other is None:
+            found.append(f"{row.id} of config.toml is not there: reload")
     waits = ", ".join(sorted(fleet.awaited))
     if waits:
         found.append(f"no table is published before these have answered: {waits}")

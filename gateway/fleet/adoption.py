@@ -14,7 +14,7 @@ from gateway.fleet.asks import Plan
 from gateway.fleet.commands import Count, Unfollow
 from gateway.fleet.durable import OF_INSTANCE, created_change, overrides_change, section_change
 from gateway.fleet.events import SettingsRead
-from gateway.fleet.registry import Origin, Seen
+from gateway.fleet.registry import STATIC, Origin, Seen
 from gateway.fleet.slots import section_of
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.turn import Turn
@@ -35,7 +35,8 @@ def plan(fleet: FleetSnapshot, event: SettingsRead) -> Plan:
     if fixed:
         raise Denied("invalid", "config.toml changes what cannot change live", fixed)
     moved = changed(fleet.settings, event.settings)
-    if not moved:
+    missing = [row.id for row in event.settings.instance if row.id not in fleet.instances]
+    if not moved and not missing:
         return Plan((), ("config.toml says what is in force already",))
     changes: list[Change] = []
     for model, left in _surviving(fleet, event.settings).items():
@@ -44,7 +45,8 @@ def plan(fleet: FleetSnapshot, event: SettingsRead) -> Plan:
     changes += (
         Remove("weights", f"{OF_INSTANCE}{name}") for name in _yielded(fleet, event.settings)
     )
-    return Plan(tuple(changes), tuple(f"{path} changed" for path in moved), unstored=True)
+    sentences = [f"{path} changed" for path in moved] or [f"{name} is added" for name in missing]
+    return Plan(tuple(changes), tuple(sentences), unstored=True)
 
 
 def _surviving(fleet: FleetSnapshot, settings: Settings) -> dict[str, Overrides]:
@@ -127,6 +129,12 @@ def date_models(turn: Turn) -> None:
         turn.keep(*(created_change(name, now_s) for name in names))
 
 
+def taken(seen: Seen) -> str:
+    """Why the file's instance of this id is not there."""
+    text = f"{seen.name} of config.toml is taken by one of origin {seen.origin.value}"
+    return f"{text}: reload when that one has left, or choose another id"
+
+
 def _statics(turn: Turn, settings: Settings) -> None:
     """Instances added, changed and taken out."""
     wanted = {row.id: row for row in settings.instance}
@@ -149,13 +157,15 @@ def _statics(turn: Turn, settings: Settings) -> None:
         if old is None:
             turn.put(fresh)
             continue
-        if old.origin is not Origin.CONFIG:
-            text = f"{name} of config.toml is taken by one of origin {old.origin.value}"
-            turn.record("config", name, text, warn=True)
+        if old.origin not in STATIC:
+            turn.record("config", name, taken(old), warn=True)
             continue
         if old.retired:
             drains.restore(turn, old)
             old = turn.fleet.instances[name]
+        if old.origin is Origin.API:  # it is the file's from now on
+            old = replace(old, origin=Origin.CONFIG)
+            turn.keep(Remove("instances", name))
         same = (old.http, old.grpc, old.model, old.version)
         if same == (row.http, row.grpc, row.model, row.version):
             turn.put(replace(old, weight=row.weight, limit=row.limit))

@@ -3,16 +3,34 @@ from dataclasses import replace
 import pytest
 
 from gateway.config import ConfigInvalid, Problem, parse
-from gateway.control import Denied, DrainInstance, Receipt, SetInstanceWeight, SetWeights
+from gateway.control import (
+    AddInstance,
+    Denied,
+    DrainInstance,
+    Receipt,
+    SetInstanceWeight,
+    SetWeights,
+)
+from gateway.controlplane import views
 from gateway.fleet import adoption
 from gateway.fleet.commands import Answer, Command, KeepText, Unfollow, Write
-from gateway.fleet.events import Asked, ChildrenSeen, SettingsRead
+from gateway.fleet.events import Asked, ChildrenSeen, Deregistered, Registered, SettingsRead, Ticked
+from gateway.fleet.instances import FORGET_S
 from gateway.fleet.registry import Origin
 from gateway.fleet.restore import Life, restore
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.records import Health, Intent
 from gateway.store.base import Remove
-from tests.gateway.fleet.builders import LAYOUT, STATICS, both_ready, observed, only, play, targets
+from tests.gateway.fleet.builders import (
+    LAYOUT,
+    STATICS,
+    both_ready,
+    observed,
+    only,
+    play,
+    status,
+    targets,
+)
 from tests.gateway.fleet.test_restore import lived, stored
 
 C = """
@@ -224,3 +242,31 @@ def test_what_cannot_change_live_names_its_line() -> None:
     assert isinstance(denied, Denied)
     count = STATICS.count("\n") + 2
     assert [(one.path, one.line) for one in denied.problems] == [("gateway.workers", count)]
+
+
+def test_an_instance_that_was_added_is_the_files_once_that_names_it() -> None:
+    """As it would be after a restart, where the file's word stands above the store's."""
+    added = AddInstance("c", "m", "1", "127.0.0.1:7", "127.0.0.1:8")
+    fleet, commands = play(both_ready(), Asked(1, added, False, None, 2.0))
+    fleet, commands = reload(fleet, STATICS + C)
+    seen = fleet.instances["c"]
+    assert (seen.origin, seen.http, seen.grpc) == (
+        Origin.CONFIG,
+        "127.0.0.1:1003",
+        "127.0.0.1:2003",
+    )
+    assert Remove("instances", "c") in [one for w in only(Write, commands) for one in w.changes]
+    fleet, _ = reload(fleet, STATICS, now=6.0)  # and leaves with it
+    assert fleet.instances["c"].retired
+
+
+def test_an_id_of_the_file_that_somebody_else_has_is_a_problem_until_he_has_left() -> None:
+    taker = Registered(1, status("c"), "", 0.0, 0, 2.0)
+    fleet, _ = play(both_ready(), taker)
+    fleet, _ = reload(fleet, STATICS + C)
+    (told,) = [one for one in views.problems(fleet, 6.0) if "is taken" in one]
+    assert told.startswith("c of config.toml is taken by one of origin registered: reload when")
+    gone, _ = play(fleet, Deregistered("c", "c1", "", 7.0), Ticked(7.1 + FORGET_S))
+    assert "c of config.toml is not there: reload" in views.problems(gone, 7.2 + FORGET_S)
+    gone, _ = reload(gone, STATICS + C, now=7.3 + FORGET_S)
+    assert gone.instances["c"].origin is Origin.CONFIG
