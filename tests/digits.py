@@ -22,7 +22,7 @@ GLYPHS: Final = (
     "#.# #.# ### ..# ..#|### #.. ### ..# ###|### #.. ### #.# ###|### ..# .#. .#. .#.|"
     "### #.# ### #.# ###|### #.# ### ..# ###"
 )
-STEPS: Final = 300
+STEPS: Final = 1000
 BATCH: Final = 64
 
 Pictures = tuple[NDArray[np.float32], NDArray[np.int32]]
@@ -46,14 +46,14 @@ def export_digits(path: Path, rows: int | None = None) -> Any:
 
     Gives the trained cell: pictures -> logits [rows, 10] and the digit [rows].
     """
-    ms = runtime.prepare("CPU", 1, None)
+    ms = runtime.prepare("CPU", 0, None)
     nn, ops = ms.nn, ms.ops
     ms.set_seed(1)
 
     class Reader(nn.Cell):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
             super().__init__()
-            self.layers = nn.SequentialCell(nn.Dense(PIXELS, 64), nn.ReLU(), nn.Dense(64, 10))
+            self.layers = nn.SequentialCell(nn.Dense(PIXELS, 128), nn.ReLU(), nn.Dense(128, 10))
             self.best = ops.Argmax(axis=1, output_type=ms.int32)
 
         def construct(self, pictures: Any) -> Any:
@@ -62,7 +62,7 @@ def export_digits(path: Path, rows: int | None = None) -> Any:
 
     reader = Reader()
     loss = nn.WithLossCell(reader.layers, nn.CrossEntropyLoss())
-    step = nn.TrainOneStepCell(loss, nn.Adam(reader.trainable_params(), learning_rate=0.005))
+    step = nn.TrainOneStepCell(loss, nn.Momentum(reader.trainable_params(), 0.1, 0.9))
     step.set_train()
     for seed in range(STEPS):
         pictures, labels = draw(BATCH, seed)
