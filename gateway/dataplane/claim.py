@@ -19,6 +19,7 @@ from gateway.state.waitroom import Key, Waiter
 
 _SERVED: Final = int(Outcome.SERVED)
 _REFUSED: Final = int(Outcome.REFUSED)
+FULL_PAUSE_NS: Final = 100_000_000  # until an instance that said it is full is asked again
 
 
 class Claim:
@@ -27,6 +28,8 @@ class Claim:
     room or for its own body; `listed` is its record then, NO_LEASE where none was free."""
 
     __slots__ = (
+        "_asks_again_ns",
+        "_full_since_ns",
         "_key",
         "_pin",
         "_plane",
@@ -54,7 +57,7 @@ class Claim:
         self._wait_key: Key | None = None
         self.listed = NO_LEASE
         self.unplaced = False
-        self._waits_since_ns = 0
+        self._waits_since_ns = self._asks_again_ns = self._full_since_ns = 0
         self._pin = ""
         self._key = NO_KEY
         self.lease = NO_LEASE
@@ -64,6 +67,7 @@ class Claim:
     def restart(self) -> None:
         """For the next request."""
         self.section = self.attempts = 0
+        self._asks_again_ns = self._full_since_ns = 0
 
     # -- finding an instance
 
@@ -178,9 +182,30 @@ class Claim:
             raise self.no_room("and the queue is full")
         self._wait_key = (route.model, version.name)
         self._waits_since_ns = now
-        self._plane.waitroom.enter(self._wait_key, self._waiter)
+        waitroom = self._plane.waitroom
+        if self._full_since_ns:
+            waitroom.enter_first(self._wait_key, self._waiter)
+        else:
+            waitroom.enter(self._wait_key, self._waiter)
         self._plane.ledger.wait_began(self.section)
         self.show(number, client_id, now)
+
+    def wait_again(self, number: int, client_id: bytes, now: int) -> None:
+        """Every instance that has room by our count says that it has none: clients that left may
+        not be noticed there yet, or others send to it too. Queue as the first, for a moment at
+        least. The patience of the queue has begun with the first refusal.
+
+        Raises: GatewayError when the queue is full.
+        """
+        self._full_since_ns = self._full_since_ns or now
+        self._asks_again_ns = now + FULL_PAUSE_NS
+        self.tried = NONE_TRIED
+        self.attempts = 0  # nothing was done: what follows is no replay, and has as many as any
+        self.wait(number, client_id, now)
+
+    def rests(self, now: int) -> bool:
+        """Whether it was refused for want of room a moment ago."""
+        return now < self._asks_again_ns
 
     def leave(self, now: int) -> None:
         """It is placed, or over: it waits for nothing any more."""
@@ -204,7 +229,7 @@ class Claim:
             self._wait_key = key
 
     def waited_too_long(self, now: int) -> bool:
-        return now - self._waits_since_ns >= self.route.queue_timeout_ns
+        return now - (self._full_since_ns or self._waits_since_ns) >= self.route.queue_timeout_ns
 
     def no_room(self, why: str) -> GatewayError:
         held = sum(self._plane.ledger.in_flight(target.slot) for target in self.version.targets)
@@ -220,6 +245,8 @@ class Claim:
         self.version.freed = self.target
         plane = self._plane
         plane.ledger.settle(lease, outcome, now, sent_bytes, first_ns)
+        if outcome == _REFUSED:
+            return  # by an instance that takes nothing: no room has come
         if plane.waitroom.size:
             plane.freed(self.target.slot)
         if plane.ledger.peers and plane.ring is not None:

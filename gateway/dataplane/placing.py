@@ -206,8 +206,11 @@ class Placing(Listener):
 
     def woken(self) -> bool:
         """Room may have come: take it, or go on waiting (False)."""
+        now = self.plane.tick()
+        if self.claim.rests(now):
+            return False
         try:
-            return self._place(True, self.plane.tick())
+            return self._place(True, now)
         except GatewayError as exc:
             self.refuse(exc)
             return True

@@ -122,10 +122,10 @@ class Exchange(Placing):
         """It did nothing (draining, full): not a failure, and never shown to a client."""
         claim = self.claim
         if reason == b"full":
-            error = claim.no_room("says the instance")
+            self._fail(Failure.FULL, Outcome.REFUSED, claim.no_room("says the instance"))
         else:
             error = not_ready(claim.route, claim.version.name)
-        self._fail(Failure.REFUSED, Outcome.REFUSED, error)
+            self._fail(Failure.REFUSED, Outcome.REFUSED, error)
 
     def timed_out(self, why: str) -> None:
         text = f"{self.claim.target.instance} took more than {why}"
@@ -137,18 +137,21 @@ class Exchange(Placing):
         plane, claim = self.plane, self.claim
         harmless = claim.route.replayable or self.request.start.method in IDEMPOTENT
         decision = decide(failure, self._begun(), self.body.whole, harmless)
-        may = claim.attempts <= plane.bounds.replays_max
-        if decision is Decision.REPLAY and may and plane.budget.spend():
-            self._replay(outcome, error)
-            return
+        if decision is Decision.REPLAY:
+            elsewhere = claim.attempts <= plane.bounds.replays_max and plane.budget.spend()
+            if elsewhere or failure is Failure.FULL:
+                self._replay(failure, outcome, error, elsewhere)
+                return
         self.drop_connection()
         self.stage = next_stage(self.stage, stages.INSTANCE_LOST)
         claim.settle(outcome, plane.clock(), self.sent, self.first_ns)
         self._failed = outcome
         self._tell(error, decision is Decision.CUT)
 
-    def _replay(self, outcome: Outcome, error: GatewayError) -> None:
-        """Once more, on another instance of the same version."""
+    def _replay(
+        self, failure: Failure, outcome: Outcome, error: GatewayError, elsewhere: bool
+    ) -> None:
+        """Once more: on another instance of the same version, or later if all are full."""
         claim = self.claim
         if outcome in BLAMES_INSTANCE:
             self._warn("attempt failed", outcome, error)
@@ -163,9 +166,12 @@ class Exchange(Placing):
             claim.read_table_again()
             if outcome in BLAMES_INSTANCE:
                 claim.fall_back()
-            if not claim.exhausted():
+            if elsewhere and not claim.exhausted():
                 if not self._place(False, now):
                     claim.wait(self.number, self.client_id, now)
+                return
+            if failure is Failure.FULL:
+                claim.wait_again(self.number, self.client_id, now)
                 return
         except GatewayError as exc:
             if outcome is Outcome.REFUSED:  # else what failed says more than that nothing is left

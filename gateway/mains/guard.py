@@ -102,7 +102,7 @@ class Guard:
                 stderr=theirs,
                 pass_fds=(self._given.life_fd,),
                 process_group=0,
-                preexec_fn=die_with_parent,  # fork is safe: there is one thread so far
+                preexec_fn=_begin,  # fork is safe: there is one thread so far
             )
         finally:
             os.close(theirs)
@@ -171,6 +171,14 @@ class Guard:
     def _say(self, line: str) -> None:
         with suppress(OSError):
             os.write(self._given.said_fd, f"{' '.join(line.split())}\n".encode())
+
+
+def _begin() -> None:
+    """In the command's process, before it is the command. A shell's background job ignores the
+    keyboard's signals, and with it everything that it starts: they are the terminal's matter."""
+    die_with_parent()
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def leave(status: int) -> None:

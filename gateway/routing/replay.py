@@ -25,6 +25,7 @@ class Failure(IntEnum):
     RESET_FRESH = 3
     DEADLINE = 4
     BROKEN = 5  # bytes that are no response: it was read, and somebody answered
+    FULL = 6  # the instance said that it did nothing, because it has no room
 
 
 class Decision(IntEnum):
@@ -38,7 +39,7 @@ def decide(failure: Failure, begun: bool, held: bool, harmless: bool) -> Decisio
     harmless = the method is idempotent, or the model declared replayable."""
     if begun:
         return Decision.CUT
-    if failure is Failure.CONNECT_FAILED or failure is Failure.REFUSED:
+    if failure in (Failure.CONNECT_FAILED, Failure.REFUSED, Failure.FULL):
         return Decision.REPLAY if held else Decision.FAIL
     if failure is Failure.RESET_REUSED and held and harmless:
         return Decision.REPLAY

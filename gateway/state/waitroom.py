@@ -30,6 +30,11 @@ class Waitroom:
         self._queues.setdefault(key, {})[waiter] = None
         self.size += 1
 
+    def enter_first(self, key: Key, waiter: Waiter) -> None:
+        """Before all others: its turn had come. Cost: O(queue)."""
+        self._queues[key] = {waiter: None, **self._queues.get(key, {})}
+        self.size += 1
+
     def leave(self, key: Key, waiter: Waiter) -> None:
         """Placed, refused or gone: out of the queue."""
         queue = self._queues[key]

@@ -35,6 +35,7 @@ async def test_fifty_clients_that_leave_a_canary_are_no_failure_of_it(tmp_path: 
     model = scripted_model("m", {"1": 0, "2": 100}, limit=8)
     async with running(tmp_path, config(tmp_path, model)) as gateway:
         await gateway.ready("m-1-0", "m-2-0")
+        await gateway.routes("m", {"1": 0, "2": 100})
         begun = [asyncio.Event() for _ in range(25)]
         streams = [asyncio.create_task(ask(gateway, "m", 3000, seen=seen)) for seen in begun]
         await asyncio.gather(*(seen.wait() for seen in begun[:8]))  # as many as the limit lets in

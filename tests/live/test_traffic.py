@@ -34,6 +34,7 @@ async def in_flight(gateway: Gateway, instance: str) -> int:
 async def test_draining_one_of_two_instances_under_load_loses_nothing(tmp_path: Path) -> None:
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
+        await gateway.routes("m", {"1": 100})
         async with crowd(gateway, "m", clients=8, max_tokens=20) as traffic:
             await traffic.has(16)
             assert set(traffic.by_instance()) == {"m-1-0", "m-1-1"}
@@ -61,6 +62,7 @@ def _line_of(gateway: Gateway, words: str) -> int:
 async def test_a_drain_that_runs_out_of_time_names_what_it_cut(tmp_path: Path) -> None:
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
+        await gateway.routes("m", {"1": 100})
         seen = asyncio.Event()
         answer = asyncio.create_task(ask(gateway, "m", 3000, seen=seen))
         await seen.wait()
@@ -119,6 +121,7 @@ async def test_reloads_under_load_lose_nothing(tmp_path: Path) -> None:
     text = two_instances(tmp_path)
     async with running(tmp_path, text) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
+        await gateway.routes("m", {"1": 100})
         async with crowd(gateway, "m", clients=8, max_tokens=20) as traffic:
             await traffic.has(8)
             generations = [(await gateway.read("/status"))["generation"]]
@@ -175,6 +178,7 @@ async def test_no_room_is_a_429_that_says_when_to_come_back(tmp_path: Path) -> N
     text = text.replace("limit = 8", "limit = 1")
     async with running(tmp_path, text) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
+        await gateway.routes("m", {"1": 100})
         events = [asyncio.Event() for _ in range(2)]
         held = [asyncio.create_task(ask(gateway, "m", 200, seen=seen)) for seen in events]
         await asyncio.gather(*(seen.wait() for seen in events))

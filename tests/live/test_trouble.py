@@ -49,6 +49,7 @@ async def test_an_instance_killed_in_a_stream_is_a_visible_cut_and_comes_back(
 ) -> None:
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
+        await gateway.routes("m", {"1": 100})
         events = [asyncio.Event() for _ in range(4)]
         streams = [asyncio.create_task(ask(gateway, "m", 300, seen=seen)) for seen in events]
         await asyncio.gather(*(seen.wait() for seen in events))
@@ -77,6 +78,7 @@ async def test_a_killed_worker_loses_its_own_requests_by_name_and_is_replaced(
     """Nobody else's: what clients miss, what is counted, and what is named are the same."""
     async with running(tmp_path, two_instances(tmp_path, "workers = 2")) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
+        await gateway.routes("m", {"1": 100})
         events = [asyncio.Event() for _ in range(CLIENTS)]
         clients = [asyncio.create_task(asks_twice(gateway, seen)) for seen in events]
         await asyncio.gather(*(seen.wait() for seen in events))
@@ -123,6 +125,7 @@ async def counted(gateway: Gateway, metric: str, label: str) -> dict[str, int]:
 async def test_control_killed_under_load_costs_nobody_anything(tmp_path: Path) -> None:
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
+        await gateway.routes("m", {"1": 100})
         pids = await gateway.pids()
         async with crowd(gateway, "m", clients=8, max_tokens=20) as traffic:
             for _ in range(2):

@@ -289,6 +289,18 @@ time.sleep(600)
     os.close(reader)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+def test_what_a_background_job_ignores_its_instances_do_not(tmp_path: Path, number: int) -> None:
+    program = f"import signal; print(signal.getsignal({int(number)}) is signal.SIG_IGN, flush=True)"
+    before = signal.signal(number, signal.SIG_IGN)  # as a shell does for what it starts with &
+    try:
+        with guard(tmp_path, *python(program), log=(log := tmp_path / "said.log")) as guarded:
+            assert guarded.ended() == 0
+    finally:
+        signal.signal(number, before)
+    assert '"False"' in log.read_text()
+
+
 def test_output_that_is_closed_is_no_end(tmp_path: Path) -> None:
     program = "import os, signal; os.close(1); os.close(2); signal.raise_signal(3)"
     with guard(tmp_path, *python(program)) as guarded:

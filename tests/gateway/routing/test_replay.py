@@ -21,6 +21,7 @@ def expected(failure: Failure, begun: bool, held: bool, harmless: bool) -> Decis
     rows = {
         Failure.CONNECT_FAILED: held,  # nothing was sent; a body that is gone cannot be sent now
         Failure.REFUSED: held,
+        Failure.FULL: held,
         Failure.RESET_REUSED: held and harmless,
         Failure.RESET_FRESH: False,
         Failure.DEADLINE: False,
