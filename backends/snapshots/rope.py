@@ -65,6 +65,9 @@ def read_scaling(config: Mapping[str, Any], problems: list[str]) -> Scaling | No
     """The scaling that a config.json asks for; what is wrong with it is added to `problems`."""
     key = next((key for key in KEYS if isinstance(config.get(key), Mapping)), "")
     rope: Mapping[str, Any] = config[key] if key else {}
+    if any(isinstance(value, Mapping) for value in rope.values()):
+        problems.append(f"{key}: must be the same for all layers, not one for each kind of them")
+        return None
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind in ("default", None):
         return None

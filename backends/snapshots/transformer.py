@@ -15,6 +15,7 @@ from backends.snapshots.manifest import DTYPES
 from backends.snapshots.rope import (
     Divided,
     Scaling,
+    Yarn,
     read_scaling,
     stretched,
     write_scaling,
@@ -132,6 +133,8 @@ def read_config(config: Mapping[str, Any]) -> Transformer:
         problems.append(
             f"head_dim: must be even, not {shape.head_dim}: rotary positions turn pairs"
         )
+    if isinstance(scaling, Yarn) and shape.rope_theta <= 1:
+        problems.append(f"rope_theta: must be above 1 for yarn, not {shape.rope_theta}")
     if isinstance(scaling, Divided) and len(scaling.divisors) != shape.head_dim // 2:
         problems.append(f"divisors: must be {shape.head_dim // 2}, not {len(scaling.divisors)}")
     if problems:

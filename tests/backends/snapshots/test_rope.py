@@ -78,6 +78,10 @@ def test_what_is_not_said_is_what_transformers_takes() -> None:
     ("rope", "problem"),
     [
         ({"rope_type": "dynamic", "factor": 2.0}, "rope_scaling: must be of rope_type default"),
+        (
+            {"full_attention": {"rope_type": "yarn"}},
+            "rope_scaling: must be the same for all layers",
+        ),
         ({"rope_type": "linear"}, "rope_scaling.factor: must be a number above 0, not None"),
         ({"rope_type": "linear", "factor": True}, "rope_scaling.factor: must be a number above 0"),
         ({"rope_type": "yarn", "factor": -1.0}, "rope_scaling.factor: must be a number above 0"),

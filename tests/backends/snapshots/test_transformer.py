@@ -113,6 +113,10 @@ def test_memory_is_weights_and_a_full_cache_and_the_allowance(
         ({"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters: must be of rope_type"),
         ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling.factor: must be a number above"),
         (
+            {"rope_theta": 1.0, "rope_scaling": {"rope_type": "yarn", "factor": 2.0}},
+            "rope_theta: must be above 1 for yarn",
+        ),
+        (
             {"rope_scaling": {"rope_type": "divided", "divisors": [1.0, 2.0]}},
             "divisors: must be 8, not 2",
         ),

@@ -253,7 +253,16 @@ async def test_files_are_read_when_they_are_asked_for(bench: Bench, tmp_path: Pa
     assert (event.ticket, event.dry_run, event.revision, event.text) == (3, True, 9, STATICS)
     await bench.do(c.KeepText("kept"))
     assert (tmp_path / "accepted.toml").read_text() == "kept"
-    assert isinstance(await bench.do(c.ReadNeeds(frozenset({("m", "1")}))), NeedsRead)
+
+
+async def test_what_a_snapshot_needs_is_what_was_measured_on_the_kinds_of_device_that_there_are(
+    bench: Bench, tmp_path: Path
+) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / ".measured-1.toml").write_text("[bytes]\nascend = 5\ncpu = 3\n")
+    event = await bench.do(c.ReadNeeds(frozenset({("m", "1")})))
+    assert isinstance(event, NeedsRead)
+    assert event.bytes == {("m", "1"): 3}
 
 
 async def test_the_last_wish_to_be_woken_counts(bench: Bench) -> None:
