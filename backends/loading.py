@@ -20,10 +20,10 @@ from backends.engines.families import Family, GraphParts, Parts
 from backends.errors import DependencyMissing, InstanceError
 from backends.executor import Executor
 from backends.facts import Facts, Loaded, LoadedGraph
+from backends.keeping import Keeping
 from backends.settings import Settings
 from backends.snapshots import measured
 from backends.snapshots.repository import Repository, Snapshot
-from backends.snapshots.roots import Url
 from backends.snapshots.steps import OnBytes
 from sluicegate.v1.states import Phase
 
@@ -60,7 +60,7 @@ class Loading:
         """Raises: InstanceError. The snapshot cannot be removed until `held` is closed."""
         settings = self._settings
         self._report(Phase.FETCHING_MODEL, 0.0, f"looking in {settings.root}")
-        repository, snapshot = await self._find()
+        repository, snapshot = await self._find(held)
         held.enter_context(repository.hold(snapshot))
         family = self._families[snapshot.manifest.engine]
         self._report(Phase.CHECKING_DEPENDENCIES, 0.0, "checking what must be installed")
@@ -74,24 +74,23 @@ class Loading:
         await ask(loaded)
         self._keep_measured(snapshot)
 
-    async def _find(self) -> tuple[Repository, Snapshot]:
+    async def _find(self, held: ExitStack) -> tuple[Repository, Snapshot]:
         """Raises: SnapshotInvalid, DependencyMissing, StoreFailed."""
         settings = self._settings
         if isinstance(settings.root, Path):
             repository = Repository(settings.root)
             return repository, repository.locate(settings.model, settings.version)
-        repository = Repository(settings.cache_root / FETCHED)
-        # The same house rule is broken as below, for the same reason.
-        snapshot = await asyncio.to_thread(self._fetch, settings.root, repository)
-        return repository, snapshot
-
-    def _fetch(self, root: Url, local: Repository) -> Snapshot:
         try:
             from backends.snapshots.remote import RemoteRepository, fetch
         except ModuleNotFoundError as exc:
             raise DependencyMissing(f"{exc}: pip install 'sluicegate[mindspore]'") from exc
-        settings = self._settings
-        return fetch(RemoteRepository(root), local, settings.model, settings.version, self._steps)
+        named = (settings.model, settings.version)
+        remote, local = RemoteRepository(settings.root), Repository(settings.cache_root / FETCHED)
+        # The same house rule is broken as below, for the same reason.
+        snapshot = await asyncio.to_thread(fetch, remote, local, *named, self._steps)
+        holder = f"{settings.instance_id}.{self._rng.getrandbits(32):08x}"
+        await Keeping(remote, *named, holder).begin(held)
+        return local, snapshot
 
     @contextmanager
     def _steps(self, what: str, total_bytes: int) -> Iterator[OnBytes]:

@@ -6,13 +6,16 @@ and renames nothing, but an object is there whole or not at all. So the manifest
 created only where there is none; and files of different content never have one key. Whichever
 manifest is there, its files are those it names, whoever else wrote at the same time. A repository
 that was copied into a store as it was, with files beside the manifest, is read as well.
+Instances that serve a version say so in `leases/<holder>`, which holds the time until which it
+counts (seconds since 1970: it is compared on other machines).
 """
 
 import hashlib
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,11 +33,18 @@ from backends.snapshots.manifest import (
     parse,
     render,
 )
-from backends.snapshots.repository import AlreadyExists, Repository, Snapshot, Unreadable
+from backends.snapshots.repository import (
+    AlreadyExists,
+    Repository,
+    Snapshot,
+    SnapshotInUse,
+    Unreadable,
+)
 from backends.snapshots.roots import Url
 from backends.snapshots.steps import OnBytes, Steps, silent
 
 _CHUNK_BYTES: Final = 4 << 20
+_LEASES: Final = "leases"
 
 
 class StoreFailed(InstanceError):
@@ -44,9 +54,10 @@ class StoreFailed(InstanceError):
 class RemoteRepository:
     """Snapshots by model and version under a URL; the folder of each is a name, not a path here."""
 
-    def __init__(self, root: Url) -> None:
+    def __init__(self, root: Url, wall_s: Callable[[], float] = time.time) -> None:
         """Raises: DependencyMissing naming the package, SnapshotInvalid for an unknown scheme."""
         self.root = root
+        self._wall_s = wall_s
         try:
             self._store, self._top = fsspec.core.url_to_fs(root.text)
         except ImportError as exc:
@@ -167,13 +178,47 @@ class RemoteRepository:
             raise AlreadyExists(self.locate(manifest.model, manifest.version)) from exc
 
     def remove(self, model: str, version: str) -> None:
-        """The version is gone; instances that run it have fetched it. Raises: SnapshotInvalid."""
+        """The version is gone.
+
+        Raises: SnapshotInvalid when there is none, SnapshotInUse while an instance says so.
+        """
         where = self.where(model, version)
         if not self.holds(model, version):
             raise SnapshotInvalid(f"{where}: no snapshot here")
+        holders = self._holders(model, version)
+        if holders:
+            raise SnapshotInUse(
+                f"{model} {version} is in use by {', '.join(holders)}: drain and stop them first"
+            )
         with _asking(where):
             self._store.rm_file(self._key(model, version, FILE_NAME))  # from here on nobody sees it
             self._store.rm(self._key(model, version), recursive=True)
+
+    # --- leases ---
+
+    def lease(self, model: str, version: str, holder: str, span_s: float) -> None:
+        """For `span_s` from now it is not removed. Raises: StoreFailed."""
+        until = f"{self._wall_s() + span_s:.0f}"
+        with _asking(self.where(model, version)):
+            self._store.pipe_file(self._key(model, version, _LEASES, holder), until.encode())
+
+    def release(self, model: str, version: str, holder: str) -> None:
+        """Raises: StoreFailed."""
+        with suppress(FileNotFoundError), _asking(self.where(model, version)):
+            self._store.rm_file(self._key(model, version, _LEASES, holder))
+
+    def _holders(self, model: str, version: str) -> tuple[str, ...]:
+        with _asking(self.where(model, version)):
+            keys = self._store.glob(self._key(model, version, _LEASES, "*"))
+        return tuple(sorted(key.rpartition("/")[2] for key in keys if self._counts(key)))
+
+    def _counts(self, key: str) -> bool:
+        try:
+            return float(self._read(key)) > self._wall_s()
+        except FileNotFoundError:  # released just now
+            return False
+        except ValueError:
+            return True  # nobody knows: rather too long than too short
 
     # --- inside ---
 

@@ -222,8 +222,11 @@ async def test_a_snapshot_in_a_store_is_fetched_told_and_held(tmp_path: Path) ->
         await load.run(held)
         with pytest.raises(SnapshotInUse):
             local.remove("m", "1")
+        with pytest.raises(SnapshotInUse, match=r"in use by m-1-0\.[0-9a-f]{8}: drain"):
+            remote.remove("m", "1")
         assert load.executor is not None
         await load.executor.close()
+    remote.remove("m", "1")
     assert told[0] == f"looking in {remote.root}"
     assert "0 of 0 MiB fetched" in told
     assert measured.read(tmp_path / "snapshots" / "m" / "1") == {"cpu": made.engine.memory_bytes()}

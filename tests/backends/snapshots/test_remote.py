@@ -12,7 +12,13 @@ from fsspec.registry import known_implementations
 from backends.errors import DependencyMissing, SnapshotInvalid
 from backends.snapshots.manifest import FileEntry, Manifest
 from backends.snapshots.remote import RemoteRepository, StoreFailed, fetch
-from backends.snapshots.repository import AlreadyExists, Repository, Snapshot, Unreadable
+from backends.snapshots.repository import (
+    AlreadyExists,
+    Repository,
+    Snapshot,
+    SnapshotInUse,
+    Unreadable,
+)
 from backends.snapshots.roots import Url
 from backends.snapshots.steps import silent
 from tests.backends.snapshots.test_manifest import EXAMPLE
@@ -126,6 +132,33 @@ def test_a_removed_version_leaves_nothing_and_its_neighbours_stay(
     assert remote.list() == (kept,)
     assert all(key.startswith("/models/tiny/2/") for key in _keys())
     with pytest.raises(SnapshotInvalid, match="no snapshot here"):
+        remote.remove("tiny", "1")
+
+
+def test_a_version_is_not_removed_while_a_lease_counts(remote: RemoteRepository) -> None:
+    now = [1000.0]
+    timed = RemoteRepository(ROOT, lambda: now[0])
+    _write(timed)
+    timed.lease("tiny", "1", "a", 600.0)
+    timed.lease("tiny", "1", "b", 600.0)
+    with pytest.raises(SnapshotInUse, match="tiny 1 is in use by a, b: drain and stop them"):
+        timed.remove("tiny", "1")
+    now[0] = 1300.0
+    timed.lease("tiny", "1", "b", 600.0)  # once more
+    now[0] = 1600.0
+    with pytest.raises(SnapshotInUse, match="in use by b:"):
+        timed.remove("tiny", "1")
+    timed.release("tiny", "1", "b")
+    timed.release("tiny", "1", "b")
+    timed.verify(timed.locate("tiny", "1"), lambda count: None)
+    timed.remove("tiny", "1")
+    assert _keys() == []
+
+
+def test_a_lease_that_cannot_be_read_counts(remote: RemoteRepository) -> None:
+    _write(remote)
+    STORE.pipe_file("/models/tiny/1/leases/a", b"soon")
+    with pytest.raises(SnapshotInUse, match="in use by a"):
         remote.remove("tiny", "1")
 
 
