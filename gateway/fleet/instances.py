@@ -65,7 +65,7 @@ def observed(turn: Turn, event: Observed) -> None:
     elif event.source is Source.POLL:  # an instance that makes no sense must not stay routed
         reason = illegal(seen, status)
         if reason and not seen.opinion.failures:  # told once, not with every poll
-            turn.record("instance", seen.name, reason, warn=True)
+            turn.warn_rarely(seen.name, reason)
     if reason:
         failed = PollFailed(
             seen.name, event.grpc, reason, False, event.received_bytes, event.held, event.now
@@ -88,7 +88,7 @@ def take(
     after = observe(seen, status, host, turn.now)
     if isinstance(after, str):
         if illegal(seen, status):
-            turn.record("instance", seen.name, after, warn=True)
+            turn.warn_rarely(seen.name, after)
         return False
     rules = turn.fleet.health_rules()
     opinion = after.opinion
@@ -140,7 +140,7 @@ def _with_slot(turn: Turn, seen: Seen) -> Seen:
     book, slot = allocate(turn.fleet.book, holder)
     if slot == NO_SLOT:
         text = f"{seen.name} has no slot: all {book.slots_max} are held"
-        turn.record("instance", seen.name, text, warn=True)
+        turn.warn_rarely(seen.name, text)
         return seen
     turn.change(book=book)
     change = slot_change(book, slot, turn.fleet.segment, seen.ready_since)

@@ -8,7 +8,6 @@ to do so at once.
 """
 
 from dataclasses import replace
-from typing import Final
 
 from gateway.config import INSTANCES_MAX
 from gateway.fleet.commands import (
@@ -35,9 +34,6 @@ from gateway.fleet.status import Status
 from gateway.fleet.turn import Turn
 from gateway.records import Intent
 from sluicegate.v1.states import State
-
-TOLD_S: Final = 60.0  # between two of one id for one reason
-TOLD_MAX: Final = 100  # ids in that time: a flood must not push out what else was told
 
 
 def registration(turn: Turn, event: Registered) -> None:
@@ -87,14 +83,9 @@ def registration(turn: Turn, event: Registered) -> None:
 
 
 def _refuse(turn: Turn, event: Registered, answer: RegisterAnswer) -> None:
-    """It tries again every second or two: people are told once in a while, whoever tries."""
+    """It tries again every second or two."""
     turn.order(Answer(event.ticket, answer))
-    name, text = event.status.instance_id, f"registration refused: {answer.refusal}"
-    told = {key: one for key, one in turn.fleet.refusals.items() if turn.now < one[1] + TOLD_S}
-    if len(told) < TOLD_MAX and told.get(name, ("", 0.0))[0] != text:
-        told[name] = (text, turn.now)
-        turn.record("instance", name, text, warn=True)
-    turn.change(refusals=told)
+    turn.warn_rarely(event.status.instance_id, f"registration refused: {answer.refusal}")
 
 
 def _unknown(fleet: FleetSnapshot, status: Status) -> str:
@@ -152,7 +143,7 @@ def deregistered(turn: Turn, event: Deregistered) -> None:
         return
     if not holds(seen, event.lease):
         text = f"farewell refused: {seen.name} has registered with another lease_token"
-        turn.record("instance", seen.name, text, warn=True)
+        turn.warn_rarely(seen.name, text)
         return
     status = replace(seen.status, state=State.STOPPED, reason=event.reason, active_requests=0)
     if seen.state is State.ERROR:

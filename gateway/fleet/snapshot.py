@@ -126,7 +126,7 @@ class FleetSnapshot:
     ceiling: int = 0  # generations up to here are reserved in the store
     revision: int = 0
     refused: tuple[str, ...] = ()  # what is wrong with the config.toml that was read last
-    refusals: Mapping[str, tuple[str, float]] = field(default_factory=dict)  # id: told, and when
+    warned: Mapping[str, tuple[str, float]] = field(default_factory=dict)  # id: of what, and when
     awaited: frozenset[str] = frozenset()  # before the first table of this life
     begun: bool = False  # the supervisor has said what runs
     early: tuple["Event", ...] = ()  # what came before that

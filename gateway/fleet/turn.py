@@ -21,6 +21,8 @@ from gateway.fleet.table import target
 from gateway.records import Health, Intent
 from gateway.store.base import Change, Put, Remove
 
+WARN_S: Final = 60.0
+WARNED_MAX: Final = 100  # instances in that time
 OF_DRAINS: Final = (DrainInstance, StopInstance, UndrainInstance, RemoveInstance)
 
 
@@ -47,6 +49,15 @@ class Turn:
         self, kind: str, subject: str, text: str, /, *, warn: bool = False, **fields: Any
     ) -> None:
         self.order(Record(kind, subject, text, fields, warn))
+
+    def warn_rarely(self, name: str, text: str) -> None:
+        """Of what an instance does again and again: once a minute, and of so many instances at
+        most, so that a flood of it pushes out nothing else that people should read."""
+        warned = {key: one for key, one in self.fleet.warned.items() if self.now < one[1] + WARN_S}
+        if len(warned) < WARNED_MAX and warned.get(name, ("", 0.0))[0] != text:
+            warned[name] = (text, self.now)
+            self.record("instance", name, text, warn=True)
+        self.change(warned=warned)
 
     def keep(self, *changes: Change) -> None:
         """Write what nothing waits for."""

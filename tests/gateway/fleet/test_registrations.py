@@ -27,6 +27,7 @@ from gateway.fleet.events import (
     SettingsRead,
     SlotEmptied,
     SlotSent,
+    Source,
     Ticked,
 )
 from gateway.fleet.registry import Origin, hashed
@@ -401,4 +402,14 @@ def test_a_flood_of_refusals_does_not_push_out_what_else_was_told() -> None:
         refused_one = status(f"r{number}", version="9")
         fleet, commands = play(fleet, Registered(5, refused_one, "", 0.0, 0, 1.0))
         told += len(texts(commands))
-    assert told == len(fleet.refusals) == 100
+    assert told == len(fleet.warned) == 100
+
+
+def test_what_an_instance_says_again_and_again_is_told_once_in_a_while() -> None:
+    """A stream may bring thousands a second: none of them is news after the first."""
+    fleet, told = both_ready(), 0
+    for _ in range(50):
+        back = observed("a", State.INITIALIZING, now=2.0, source=Source.WATCH)
+        fleet, commands = play(fleet, back)
+        told += len(texts(commands))
+    assert told == 1
