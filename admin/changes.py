@@ -127,6 +127,8 @@ async def _body(request: web.Request) -> Any:
 
     Raises: Refused when it is not JSON, or slow; HTTPRequestEntityTooLarge past BODY_MAX_BYTES.
     """
+    if (request.content_length or 0) > BODY_MAX_BYTES:  # nobody waits for what is refused
+        raise Refused("body_too_large", f"a body has at most {BODY_MAX_BYTES} bytes")
     try:
         async with asyncio.timeout(BODY_S):
             raw = await request.read()

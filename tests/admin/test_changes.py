@@ -213,3 +213,14 @@ async def test_a_body_that_does_not_come_is_408(
     assert await asyncio.wait_for(reader.readline(), 60) == b"HTTP/1.1 408 Request Timeout\r\n"
     assert control.asked == []
     writer.close()
+
+
+async def test_a_body_that_would_be_too_large_is_not_waited_for(api: Api) -> None:
+    reader, writer = await asyncio.open_connection(api.server.host, api.server.port)
+    writer.write(
+        b"PUT /admin/v1/models/m/weights HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n"
+    )
+    line = await asyncio.wait_for(reader.readline(), changes.BODY_S / 2)
+    assert line.split()[1] == b"413"
+    writer.close()
