@@ -171,7 +171,7 @@ def _seeded(sampling: Sampling, index: int) -> Sampling:
     """For one of several answers: what a seed gives is the first of them, and each differs."""
     if sampling.seed is None:
         return sampling
-    return replace(sampling, seed=(sampling.seed + index) % 2**64)
+    return replace(sampling, seed=sampling.seed + index)
 
 
 def _assembly(loaded: Loaded, request: Request, stop_ids: frozenset[int], index: int) -> Assembly:

@@ -56,10 +56,9 @@ class Sampler:
             return int(np.argmax(logits))  # the first of equals, hence the lowest id
         ids, weights = distribution(logits, self._sampling)
         ends = np.cumsum(weights)
-        # side="right": a weight of zero has no width, so it is never drawn.
+        # side="right": a weight of zero has no width, so it is never drawn. The product is below
+        # the end, also rounded: the random number is at most 1 - 2**-53, and one weight is 1.
         place = int(np.searchsorted(ends, self._random.random() * ends[-1], side="right"))
-        # The product may round up to the end itself, behind ids of no weight.
-        place = min(place, int(np.searchsorted(ends, ends[-1], side="left")))
         return place if ids is None else int(ids[place])
 
 

@@ -68,9 +68,10 @@ async def test_seeded_answers_differ_and_the_first_is_the_one_that_is_asked_for_
         return [choice.text for choice in done.choices]
 
     async with serving(ScriptedEngine(slots=3)) as served:
-        three = await texts(3, 2**63 - 1)
-        assert three == await texts(3, 2**63 - 1)
-        assert await texts(1, 2**63 - 1) == three[:1]
+        three = await texts(3, 2**64 - 1)
+        assert three == await texts(3, 2**64 - 1)
+        assert await texts(1, 2**64 - 1) == three[:1]
+        assert await texts(2, 0) == three[1:]  # one more is the first one again
         assert len(set(three)) == 3
 
 
@@ -107,6 +108,7 @@ async def test_more_answers_than_fit_now_are_refused_whole() -> None:
             assert response.headers["x-sluicegate-refused"] == "full"
         readings = served.rig.executor.readings()
         assert readings.active + readings.queue_depth == 1
+        assert served.rig.gate.rejected_total == 1
         steps.open()
         await first
 

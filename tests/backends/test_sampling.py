@@ -161,6 +161,15 @@ def test_a_bias_of_minus_100_bans_whatever_the_logits(
     assert not drawn & banned
 
 
+@pytest.mark.parametrize("temperature", [0.0, 2.0])
+def test_a_ban_holds_against_any_lead(temperature: float) -> None:
+    logits = np.array([5000.0, 0.0], np.float32)
+    sampler = Sampler(Sampling(temperature, seed=1, logit_bias=((0, BAN),)), 0)
+    assert {sampler.draw(logits) for _ in range(50)} == {1}
+    almost = Sampler(Sampling(temperature, seed=1, logit_bias=((0, BAN + 1),)), 0)
+    assert {almost.draw(logits) for _ in range(50)} == {0}
+
+
 def test_with_all_ids_banned_the_likeliest_is_still_the_likeliest() -> None:
     logits = np.array([1.0, 3.0, 2.0], np.float32)
     bias = tuple((id_, BAN) for id_ in range(3))
@@ -173,18 +182,28 @@ def test_a_bias_of_100_is_all_but_an_order() -> None:
     assert {sampler.draw(logits) for _ in range(200)} == {1}
 
 
-class AlmostOne:
-    """A random source at the edge of its interval."""
+class Edge:
+    """A random source at an edge of its interval."""
+
+    def __init__(self, value: float) -> None:
+        self._value = value
 
     def random(self) -> float:
-        return 1 - 2**-53
+        return self._value
 
 
-def test_the_largest_random_number_draws_no_id_of_no_weight() -> None:
-    logits = np.array([0.0, -1e6, 0.0, -1e6], np.float32)
-    sampler = Sampler(Sampling(1.0), 0)
-    sampler._random = AlmostOne()  # type: ignore[assignment]
-    assert sampler.draw(logits) == 2
+@given(
+    arrays(np.float32, st.integers(1, 60), elements=st.floats(-50, 50, width=32)),
+    samplings,
+    st.sampled_from([0.0, 1 - 2**-53]),
+)
+def test_the_smallest_and_the_largest_random_number_draw_an_id_that_has_a_weight(
+    logits: Floats, wanted: Sampling, edge: float
+) -> None:
+    longer = np.concatenate([[-1e9], logits, [-1e9]]).astype(np.float32)
+    sampler = Sampler(wanted, 0)
+    sampler._random = Edge(edge)  # type: ignore[assignment]
+    assert 0 < sampler.draw(longer) <= len(logits)
 
 
 def test_drawing_changes_no_logits() -> None:

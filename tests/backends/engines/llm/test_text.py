@@ -247,6 +247,15 @@ def test_special_tokens_go_by_their_name_and_unknown_ones_by_none() -> None:
     assert tokenizer.token_bytes(VOCAB) == b""
 
 
+def test_a_word_that_was_added_to_the_vocabulary_is_written_as_it_is() -> None:
+    library = tiny_tokenizer()
+    library.add_tokens(["é中é"])
+    library.add_tokens(["Ġé"])  # letters that stand for bytes elsewhere
+    tokenizer = Tokenizer(library, None, frozenset())
+    words = [tokenizer.token_bytes(id_).decode() for id_ in (VOCAB, VOCAB + 1)]
+    assert words == ["é中é", "Ġé"]
+
+
 def test_vocabularies_that_write_text_as_it_is_are_read_so() -> None:
     library = Library(models.BPE(vocab={"\u2581a": 0, "<0xC3>": 1, "Ġ": 2}, merges=[]))
     library.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback()])
