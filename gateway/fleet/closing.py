@@ -55,6 +55,8 @@ def carry_on(turn: Turn) -> None:
             turn.order(Supervise(Kill(worker.name, SIGKILL)))
         closing = replace(closing, due_at=inf)
     alone = not turn.fleet.workers and not turn.fleet.settling
+    if closing.count < 2 and closing.due_at < inf:  # a predecessor's streams are of our instances
+        alone = alone and not turn.fleet.left_elsewhere
     if closing.step == "workers" and alone and turn.fleet.frozen:  # instances are a successor's
         closing = _over(turn, closing)
     elif closing.step == "workers" and alone:

@@ -158,6 +158,8 @@ def due_at(drain: Drain, facts: Facts) -> float | None:
     match drain.phase:
         case Phase.SETTLING | Phase.WAITING:
             return drain.deadline
+        case Phase.CUTTING if facts.elsewhere:
+            return drain.deadline + facts.kill_after_s
         case Phase.STOPPING if not drain.killed:
             return drain.stop_began + facts.kill_after_s
     return None
@@ -201,9 +203,11 @@ def _waiting(drain: Drain, facts: Facts) -> Step:
 
 
 def _cutting(drain: Drain, facts: Facts) -> Step:
-    if (drain.owed & facts.live.keys()) - drain.cut or facts.elsewhere:
+    if (drain.owed & facts.live.keys()) - drain.cut:  # one that does not answer is killed
         return drain, ()
-    return _finish(drain, facts)
+    if facts.elsewhere and facts.now < drain.deadline + facts.kill_after_s:
+        return drain, ()
+    return _finish(drain, facts)  # a predecessor that does not answer is nobody's to kill
 
 
 def _stopping(drain: Drain, facts: Facts) -> Step:

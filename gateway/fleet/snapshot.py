@@ -157,6 +157,11 @@ class FleetSnapshot:
         """Requests of a predecessor on the instance; 1 while it has not said."""
         return 1 if self.elsewhere is None else self.elsewhere.get(name, 0)
 
+    @property
+    def left_elsewhere(self) -> bool:
+        """Whether a predecessor holds anything, or has not said yet."""
+        return self.elsewhere is None or any(self.elsewhere.values())
+
     def model(self, name: str) -> Model | None:
         return next((model for model in self.settings.model if model.name == name), None)
 

@@ -1,6 +1,7 @@
 from gateway.fleet.closing import CUT_S
 from gateway.fleet.commands import Launch, SettleRow, StartWorker, Supervise, Tell
 from gateway.fleet.events import ChildExited, RowSettled, StopAsked, Ticked
+from gateway.fleet.handing import HeldElsewhere
 from gateway.fleet.launches import deadlines
 from gateway.messages import Close, Exit, Kill
 from tests.gateway.fleet.builders import LAUNCHED, begun, only, play
@@ -78,3 +79,25 @@ def test_an_instance_that_was_to_be_started_again_wakes_nobody_once_the_gateway_
     assert fleet.launches["m-1-0"].retries
     fleet, _ = play(fleet, StopAsked(1, 10.1))
     assert fleet.launches["m-1-0"].retry_at not in deadlines(fleet)
+
+
+def test_instances_are_stopped_when_a_predecessor_has_finished_on_them_too() -> None:
+    """Once a SIGTERM soon after a take-over cut the streams that the predecessor still had."""
+    fleet, _ = play(begun(LAUNCHED), HeldElsewhere({"m-1-0": 1}, False, 9.0), StopAsked(1, 10.0))
+    alone = (ChildExited("worker0.0", 77, 0, 11.0), RowSettled(0, (), 11.0))
+    fleet, commands = play(fleet, *alone)
+    assert orders(list(commands)) == []
+    fleet, commands = play(fleet, HeldElsewhere({"m-1-0": 0}, False, 20.0))
+    assert orders(list(commands)) == [Kill("instance.m-1-0", 15)]
+
+
+def test_a_predecessor_is_waited_for_no_longer_than_the_grace_and_not_after_a_second_signal() -> (
+    None
+):
+    fleet, _ = play(begun(LAUNCHED), HeldElsewhere({"m-1-0": 1}, False, 9.0), StopAsked(1, 10.0))
+    fleet, _ = play(fleet, ChildExited("worker0.0", 77, 0, 11.0), RowSettled(0, (), 11.0))
+    assert fleet.closing is not None
+    _, late = play(fleet, Ticked(fleet.closing.due_at))
+    assert Kill("instance.m-1-0", 15) in orders(list(late))
+    _, again = play(fleet, StopAsked(2, 12.0))
+    assert orders(list(again)) == [Kill("instance.m-1-0", 9)]

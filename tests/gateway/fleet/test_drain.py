@@ -254,3 +254,17 @@ def test_whatever_happens_the_order_holds_and_nothing_is_said_twice_of_the_same_
             assert facts.served < drain.generation
     if any(isinstance(one, CallStop) for one in told):
         assert any(isinstance(one, CallDrain) for one in told) or drain.phase is not Phase.WAITING
+
+
+def test_a_predecessor_that_does_not_cut_what_it_holds_is_not_waited_for_for_ever() -> None:
+    """It may be stopped, and answer nothing: once such a drain never ended."""
+    late = replace(SERVED, now=30.0, elsewhere=1)
+    drain, _ = advance(waiting(), late)
+    for pid in WORKERS:
+        drain = said_cut(drain, pid, ())
+    drain, _ = advance(drain, late)
+    assert drain.phase is Phase.CUTTING
+    due = due_at(drain, late)
+    assert due == 30.0 + FACTS.kill_after_s
+    drain, _ = advance(drain, replace(late, now=due))
+    assert drain.phase is Phase.DONE
