@@ -7,6 +7,7 @@ own waits for it, because whoever guards a process has to hear of its end meanwh
 
 import os
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from queue import Full, Queue
 from threading import Thread
@@ -55,7 +56,8 @@ class LogFile:
         return fd
 
     def _rotate(self) -> None:
-        self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        with suppress(FileNotFoundError):  # somebody has moved it, or removed it
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
         self.close()
         self._fd = self._open()
 

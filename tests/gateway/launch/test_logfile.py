@@ -60,3 +60,12 @@ def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
     assert set(missed) == {piece}
     writer.finish(0.01)
     os.close(reader)
+
+
+def test_a_log_that_was_removed_or_moved_begins_anew_when_it_would_be_full(tmp_path: Path) -> None:
+    """Once nothing was written any more after that."""
+    log = LogFile(tmp_path / "a.log", 10)
+    assert log.write(b"11111111\n")
+    (tmp_path / "a.log").unlink()
+    assert log.write(b"22222222\n")
+    assert (tmp_path / "a.log").read_bytes() == b"22222222\n"
