@@ -44,7 +44,8 @@ def _unusable(address: str, key: str, exc: OSError) -> AddressUnusable:
             f"{address} is in use (config.toml: {key}): stop what listens there, choose another,"
             " or start with --take-over if that is the gateway to be replaced"
         )
-    return AddressUnusable(f"cannot listen on {address} (config.toml: {key}): {exc.strerror}")
+    why = exc.strerror or exc  # what Python finds by itself has a text only: a path too long
+    return AddressUnusable(f"cannot listen on {address} (config.toml: {key}): {why}")
 
 
 def open_listeners(address: str, key: str, count: int) -> list[Bound]:

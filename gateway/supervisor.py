@@ -7,7 +7,6 @@ one thing it does by itself is to start control again. `giving` and `taking` are
 take-over, and each of them may be absent: most gateways never meet another one.
 """
 
-import json
 import logging
 import os
 import selectors
@@ -16,7 +15,6 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from gateway.children import Child, start
@@ -44,6 +42,7 @@ from gateway.takeover.taking import Taking
 log = logging.getLogger(__name__)
 
 CONTROL: Final = "control"
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 EXIT_UNUSABLE: Final = 78  # control says: starting me again would change nothing (EX_CONFIG)
 EXIT_CUT: Final = 1  # children were killed with what they held
 EXIT_NOT_TAKEN: Final = 1  # the gateway that was to be taken over goes on
@@ -79,6 +78,7 @@ class Supervisor:
         self._owed: list[Exited] = []  # told when there are none
         self._released: set[int] = set()  # still our children, and a successor's instances
         self._put_off: list[Kill] = []  # of instances that are not ours before the commit
+        self._early = b""  # signals to end before the gateway is ours
         self.giving: Giving | None = None
         self.taking: Taking | None = None
 
@@ -86,6 +86,11 @@ class Supervisor:
     def stands_by(self) -> bool:
         """What was offered to us is still the predecessor's."""
         return self.taking is not None and not self.taking.committed
+
+    @property
+    def _awaits_answer(self) -> bool:
+        """We have asked for the commit: the gateway may be ours already, and ends if we do."""
+        return self.stands_by and self.taking is not None and self.taking.asked
 
     @property
     def given_away(self) -> bool:
@@ -142,13 +147,16 @@ class Supervisor:
         wake.setblocking(False)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         self._wake = wake  # kept open for the life of the process
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in SIGNALS:
             signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # a mask is inherited
         self.watch(woken, lambda _: self._on_signals(woken.recv(64)))
 
     def _on_signals(self, numbers: bytes) -> None:
-        if self.stands_by and set(numbers) != {signal.SIGHUP}:
-            self.fail("asked to end before it had taken over")
+        if self.stands_by:  # with the commit the file is read anyway
+            self._early += numbers.replace(bytes([signal.SIGHUP]), b"")
+            if len(self._early) > self._awaits_answer:
+                self.fail("asked to end before it had taken over")
             return
         for number in numbers:
             if number == signal.SIGHUP:
@@ -225,6 +233,7 @@ class Supervisor:
         status = child.reap()
         if child.pid in self._released:
             self._released.remove(child.pid)
+            self._sweep()  # what a killed guard leaves is given to us, and the successor knows none
             return
         del self.children[name]
         exited = Exited(name, child.shown_pid, status, child.oom)
@@ -269,6 +278,9 @@ class Supervisor:
             self.exit_code = status
             self._running = False
             return
+        if self._awaits_answer:  # which starts control again, or ends us
+            log.warning("control died", extra={"status": status})
+            return
         if self.stands_by:
             self.fail(f"its control ended with status {status}")
             return
@@ -305,6 +317,8 @@ class Supervisor:
 
     def _carry_out(self, order: Message) -> None:
         match order:
+            case _ if not self._running:
+                pass  # given before it was killed, and read behind our own end
             case Spawn():
                 try:
                     self._spawn(order)
@@ -340,6 +354,8 @@ class Supervisor:
             return "the running gateway is closing: start without --take-over when it has ended"
         if not self._served or self.stands_by:
             return "the running gateway does not serve yet: nothing is lost by stopping it"
+        if self._link is None:
+            return "control of the running gateway has died and is started again: try again then"
         if self.taking is not None and self.taking.predecessor:
             return (
                 "the running gateway has taken over itself just now, and its predecessor (pid "
@@ -365,15 +381,14 @@ class Supervisor:
                 self._watch_child(name, child)
         for order in self._put_off:
             self._carry_out(order)
+        if CONTROL not in self.children:
+            self._restart_at = time.monotonic()
+        if self._early:
+            self._on_signals(self._early)
 
     def fail(self, why: str) -> None:
         log.error("not taken over, the running gateway goes on", extra={"reason": why})
+        if self.taking is not None:
+            self.taking.give_up()
         self.exit_code = EXIT_NOT_TAKEN
         self._running = False
-
-
-def write_whereabouts(path: Path, document: dict[str, object]) -> None:
-    """Say where this gateway listens, for the command line and for tests; whole or not at all."""
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(document, indent=2) + "\n")
-    fresh.replace(path)

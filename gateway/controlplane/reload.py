@@ -71,7 +71,11 @@ class SettingsFile:
         if settings is None:
             raise ConfigInvalid(problems)
         if not stands_by:
-            self.keep(text)
+            try:
+                self.keep(text)
+            except OSError as exc:
+                text = f"a copy of the settings cannot be kept in it: {exc}"
+                raise ConfigInvalid((Problem("gateway.run_dir", text),)) from exc
         return settings
 
     def keep_last(self) -> None:

@@ -6,6 +6,7 @@ the store: two gateways that disagree there could not hand anything over, and th
 """
 
 import fcntl
+import json
 import logging
 import os
 import socket
@@ -50,9 +51,8 @@ def lock(run_dir: Path) -> int | None:
 
 
 def sign(lock: int) -> None:
-    """Say in it whose it is."""
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    """Say in it whose it is. In this order a full disk has room for it, where one stood before."""
+    os.ftruncate(lock, os.pwrite(lock, str(os.getpid()).encode(), 0))
 
 
 def holder(run_dir: Path) -> str:
@@ -169,3 +169,10 @@ def open_door(path: Path) -> socket.socket:
     door.bind(str(path))
     door.listen(DOOR_BACKLOG)
     return door
+
+
+def write_whereabouts(path: Path, document: dict[str, object]) -> None:
+    """Say where this gateway listens, for the command line and for tests; whole or not at all."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(document, indent=2) + "\n")
+    fresh.replace(path)

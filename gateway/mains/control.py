@@ -226,7 +226,10 @@ class ControlProcess:
 
     async def _open_front(self) -> None:
         """The gateway is ours."""
-        self._file.keep_last()
+        try:
+            self._file.keep_last()
+        except OSError as exc:  # a full disk: whoever runs the gateway has to reach us all the more
+            log.error("the settings in force are not kept", extra={"reason": str(exc)})
         await self._serve_front()
 
     async def _close_front(self) -> None:

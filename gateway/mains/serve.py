@@ -16,9 +16,18 @@ import click
 
 from gateway.config import ConfigInvalid, Settings, parse
 from gateway.listening import AddressUnusable
-from gateway.mains.belongings import Belongings, holder, lock, open_door, own, sign, taken
+from gateway.mains.belongings import (
+    Belongings,
+    holder,
+    lock,
+    open_door,
+    own,
+    sign,
+    taken,
+    write_whereabouts,
+)
 from gateway.state.shared import Layout, create
-from gateway.supervisor import Supervisor, write_whereabouts
+from gateway.supervisor import Supervisor
 from gateway.takeover.giving import Giving
 from gateway.takeover.offer import DOOR, TakeOverRefused
 from gateway.takeover.taking import Taking
@@ -110,8 +119,12 @@ def serve(config_path: Path, log_format: str | None, log_level: str, take_over: 
         begun = _begin(settings, run_dir, take_over)
         spoken = ("--log-format", log_format, "--log-level", log_level)
         supervisor = _prepare(begun, config_path.absolute(), run_dir, spoken)
-    except (AddressUnusable, TakeOverRefused, OSError) as exc:
+    except (AddressUnusable, TakeOverRefused) as exc:
         click.echo(f"sluicegate: {exc}", err=True)
+        sys.exit(EXIT_REFUSED)
+    except OSError as exc:
+        text = f"cannot start in {run_dir} (config.toml: gateway.run_dir): {exc}"
+        click.echo(f"sluicegate: {text}", err=True)
         sys.exit(EXIT_REFUSED)
     code = supervisor.serve()
     if not supervisor.given_away and not supervisor.stands_by:  # else they are another gateway's
@@ -166,8 +179,8 @@ def _prepare(
 
     def ours() -> None:
         """From now on this is the gateway that runs here."""
+        entrance.replace(run_dir / DOOR)  # first: the one that the next take-over cannot do without
         sign(descriptors["lock"])
-        entrance.replace(run_dir / DOOR)
         whereabouts = {
             "pid": pid,
             "listen": facts.listen,

@@ -148,13 +148,16 @@ class Giving:
     # -- ends
 
     def _give(self) -> None:
+        """To one that is there to take it: a visitor may die behind its commit."""
         assert self._visitor is not None, "heard"
+        if not self._visitor.say({"committed": os.getpid()}):
+            self._part("it has hung up")
+            return
         self._step, self.due = Step.GIVEN, None
         self._house.unwatch(self._door)
         self._door.close()
         self._house.release()
         self._house.tell(HandedOver())
-        self._visitor.say({"committed": os.getpid()})
         log.info("taken over: what is held is finished here, everything new is the successor's")
 
     def cancel(self, why: str) -> None:

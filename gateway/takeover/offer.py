@@ -12,6 +12,7 @@ import array
 import os
 import socket
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -173,7 +174,8 @@ def ask(run_dir: Path) -> tuple[socket.socket, Offer, list[int]]:
     sock.settimeout(PATIENCE_S)
     try:
         sock.connect(str(run_dir / DOOR))
-        sock.sendall(encode({"take_over": FORMAT}))
+        with suppress(BrokenPipeError):  # hung up already: what it said before that can be read
+            sock.sendall(encode({"take_over": FORMAT}))
         sock.settimeout(FREEZE_MAX_S)  # it finishes first what it is about to decide
         offer, descriptors = receive(sock)
     except OSError as exc:

@@ -29,7 +29,7 @@ class Taking:
         self._finish = finish
         sock.setblocking(False)
         self._predecessor: Lines | None = Lines(sock)
-        self._asked = False
+        self.asked = False  # for the commit: whose the gateway is, only the answer says
         self._last: Held | None = None
         self.committed = False
 
@@ -44,8 +44,8 @@ class Taking:
 
     def serving(self) -> None:
         """Control says that every worker serves, and that the store is ours: commit."""
-        if not self._asked and self._predecessor is not None:
-            self._asked = True
+        if not self.asked and self._predecessor is not None:
+            self.asked = True
             self._predecessor.say({"commit": True})
 
     def cut(self, instance: str) -> None:
@@ -63,18 +63,22 @@ class Taking:
         assert predecessor is not None, "watched"
         documents, ended = predecessor.read()
         for document in documents:
-            self._heard(document)
-        if ended:
+            if self._predecessor is predecessor:
+                self._heard(document)
+        if ended and self._predecessor is predecessor:
             self._gone()
 
     def _heard(self, document: dict[str, Any]) -> None:
         match document:
             case {"committed": int(pid)} if not self.committed:
                 self.committed = True
-                self._finish()
-                self._house.adopt()
                 self._house.tell(Committed())
+                self._house.adopt()
                 log.info("taken over", extra={"predecessor": pid})
+                try:
+                    self._finish()
+                except OSError as exc:  # a full disk: the gateway is ours all the same
+                    log.error("the run folder cannot be written", extra={"reason": str(exc)})
             case {"held": dict(leases)} if self.committed:
                 self._last = Held(leases)
                 self._house.tell(self._last)
@@ -83,11 +87,15 @@ class Taking:
             case _:
                 log.warning("not understood, left alone", extra={"document": repr(document)})
 
+    def give_up(self) -> None:
+        """Hang up, before anything else can be said: an answer would come too late."""
+        if self._predecessor is not None:
+            self._house.unwatch(self._predecessor.sock)
+            self._predecessor.sock.close()
+            self._predecessor = None
+
     def _gone(self) -> None:
-        assert self._predecessor is not None, "it was there"
-        self._house.unwatch(self._predecessor.sock)
-        self._predecessor.sock.close()
-        self._predecessor = None
+        self.give_up()
         if self.committed:
             self._house.tell(Held({}, over=True))
             log.info("the predecessor is gone", extra={"predecessor": self._offer.facts.pid})

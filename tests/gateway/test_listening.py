@@ -64,6 +64,11 @@ def test_a_socket_file_that_a_dead_gateway_left_is_no_hindrance(tmp_path: Path) 
     close(bound.descriptor)
 
 
+def test_a_path_too_long_for_a_unix_socket_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(AddressUnusable, match=r"gateway\.listen\): AF_UNIX path too long"):
+        open_listeners(f"unix:{tmp_path / ('x' * 120)}", "gateway.listen", 1)
+
+
 def test_a_file_that_is_not_a_socket_is_never_removed(tmp_path: Path) -> None:
     (tmp_path / "g.sock").write_text("precious")
     with pytest.raises(AddressUnusable):

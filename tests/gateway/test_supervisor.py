@@ -401,6 +401,28 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+def test_a_gateway_without_control_is_not_taken_over_now() -> None:
+    """Once the question was lost, and whoever had put it waited for a minute."""
+    supervisor = Supervisor({}, (), 1)
+    supervisor._carry_out(Serving())
+    assert "control of the running gateway has died" in supervisor.hindrance()
+
+
+async def test_a_signal_that_was_blocked_when_the_gateway_was_started_is_heard(
+    tmp_path: Path,
+) -> None:
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        async with supervisor(tmp_path) as running:
+            life = await running.lives.get()
+            await life.told(Children)
+            running.process.terminate()
+            said = await asyncio.wait_for(life.told(Signalled), 60)
+            assert said == Signalled(1, reload=False)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def test_what_is_ready_twice_of_one_child_is_served_once() -> None:
     """Once the end of an instance, ready together with the last words of its guard, ended the
     supervisor, and with it everything below."""

@@ -207,6 +207,23 @@ async def test_a_drain_of_the_successor_cuts_at_its_deadline_what_the_predecesso
             assert first.said(lambda text: text.startswith(f"request {request} lost"))
 
 
+async def test_a_run_folder_that_cannot_be_written_costs_no_take_over(tmp_path: Path) -> None:
+    """A disk may be full: what is written there is for those who come later."""
+    async with serving(tmp_path) as first:
+        before = await lives(first)
+        for name in ("gateway.new", "accepted.new"):
+            (tmp_path / "run" / name).mkdir()
+        async with started(tmp_path, None, "--take-over") as second:
+            second.listen()
+            await second.says(lambda text: text == "taken over")
+            assert await ended(first) == 0
+            second.where = first.where
+            await second.says(lambda text: text == "the settings in force are not kept")
+            assert await lives(second) == before
+            assert (await ask(second, "m")).whole
+            assert second.said(lambda text: text == "the run folder cannot be written")
+
+
 async def test_without_a_gateway_it_starts_as_usual_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(two_instances(tmp_path))
     async with started(tmp_path, None, "--take-over") as gateway:

@@ -206,3 +206,11 @@ async def test_where_a_link_leads_is_watched_after_the_link_has_moved(tmp_path: 
             fresh.replace(path)
             await asyncio.wait([looking], timeout=1.0)
     assert tmp_path / "two" in file._folders()
+
+
+def test_a_folder_that_takes_no_copy_is_a_problem_with_its_key(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(STATICS)
+    file = SettingsFile(tmp_path / "config.toml", tmp_path / "gone" / "accepted.toml")
+    with pytest.raises(ConfigInvalid, match=r"gateway\.run_dir: a copy .* cannot be kept in it"):
+        file.begin(again=False)
+    file.begin(again=False, stands_by=True)

@@ -72,6 +72,14 @@ def test_a_second_gateway_in_the_same_folder_is_told_who_is_there(tmp_path: Path
     assert f"another gateway (pid {os.getpid()}) runs in {run_dir}" in done.stderr
 
 
+def test_a_run_folder_that_cannot_be_is_named_with_its_key(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(quiet_config(tmp_path))
+    (tmp_path / "run").write_text("a file")
+    done = sluicegate("serve", cwd=tmp_path)
+    assert done.returncode == EXIT_REFUSED
+    assert f"cannot start in {tmp_path / 'run'} (config.toml: gateway.run_dir): " in done.stderr
+
+
 def test_a_folder_too_deep_for_a_unix_socket_is_a_sentence(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 120)
     (tmp_path / "config.toml").write_text(quiet_config(deep))

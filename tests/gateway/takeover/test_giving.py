@@ -173,6 +173,18 @@ def test_a_visitor_that_goes_before_its_commit_changes_nothing_and_the_next_is_s
     old.offered().close()
 
 
+def test_a_visitor_that_dies_behind_its_commit_takes_nothing(old: Old) -> None:
+    """Once the gateway was given to a process that was not there any more, and ended."""
+    sock = old.offered()
+    sock.sendall(encode({"commit": True}))
+    sock.close()
+    old.house.turn()
+    assert not old.giving.given
+    assert old.house.done == []
+    assert old.house.told == [Freeze(), Thaw()]
+    old.offered().close()
+
+
 def test_a_visitor_that_takes_too_long_is_told_to_go(old: Old) -> None:
     sock = old.offered()
     old.giving.ticked(time.monotonic() + FREEZE_MAX_S - 1)
@@ -222,20 +234,24 @@ class New:
     taking: Taking
     predecessor: Lines
     finished: list[bool]
+    full: list[str]  # what is wrong with the disk
 
 
 @pytest.fixture
 def new() -> Iterator[New]:
     ours, theirs = socket.socketpair()
     house, finished = House(), [False]
+    full: list[str] = []
 
     def finish() -> None:
         finished[0] = True
+        if full:
+            raise OSError(full[0])
 
     taking = Taking(house, ours, Offer(FACTS, (), ()), finish)
     taking.begin()
     theirs.setblocking(False)
-    yield New(house, taking, Lines(theirs), finished)
+    yield New(house, taking, Lines(theirs), finished, full)
     house.selector.close()
     theirs.close()
 
@@ -252,6 +268,20 @@ def test_the_commit_is_asked_for_once_and_is_true_when_it_is_answered(new: New) 
     assert new.finished == [True]
     assert new.house.done == ["adopted"]
     assert new.house.told == [Committed()]
+
+
+def test_a_run_folder_that_cannot_be_written_is_no_reason_to_end(new: New) -> None:
+    """Once a full disk ended a successor behind its commit, and both gateways with it."""
+    new.full.append("No space left on device")
+    new.taking.serving()
+    new.predecessor.say({"committed": 41})
+    new.house.turn()
+    assert new.finished == [True]
+    assert new.taking.committed
+    assert new.house.told == [Committed()]
+    new.predecessor.say({"held": {"a": 1}})
+    new.house.turn()
+    assert new.house.told[-1] == Held({"a": 1})
 
 
 def test_an_offer_that_is_withdrawn_ends_the_successor(new: New) -> None:

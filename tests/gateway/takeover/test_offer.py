@@ -167,3 +167,23 @@ def test_lines_come_whole_and_the_end_is_told(pair: Pair) -> None:
     assert lines.read() == ([{"b": 2}], True)
     assert lines.say({"c": 3})
     assert ours.recv(100) == b'{"c":3}\n'
+
+
+def test_a_refusal_that_comes_before_the_question_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was refused at the door was told that the gateway is of an older version: stop it."""
+    door = socket.socket(socket.AF_UNIX)
+    door.bind(str(tmp_path / DOOR))
+    door.listen()
+
+    def late(document: dict[str, object]) -> bytes:
+        visitor, _ = door.accept()
+        visitor.sendall(b'{"refused": "another take-over is under way"}\n')
+        visitor.close()
+        return encode(document)
+
+    monkeypatch.setattr("gateway.takeover.offer.encode", late)
+    with pytest.raises(TakeOverRefused, match=r"^another take-over is under way$"):
+        ask(tmp_path)
+    door.close()

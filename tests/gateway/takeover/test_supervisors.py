@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -28,8 +29,18 @@ from gateway.messages import (
     SpawnFailed,
     Thaw,
 )
-from gateway.supervisor import EXIT_NOT_TAKEN
-from tests.gateway.test_supervisor import CONTROL, Life, child, gone, instance
+from gateway.supervisor import EXIT_NOT_TAKEN, Supervisor
+from gateway.takeover.offer import Facts, Lines, Offer
+from gateway.takeover.taking import Taking
+from tests.gateway.test_supervisor import (
+    CONTROL,
+    Life,
+    child,
+    family,
+    gone,
+    instance,
+    parent,
+)
 
 pytestmark = pytest.mark.live
 
@@ -75,6 +86,7 @@ sys.exit(supervisor.serve())
 class Running:
     process: asyncio.subprocess.Process
     control: Life
+    lives: asyncio.Queue[Life]  # of controls that come after it
 
 
 @asynccontextmanager
@@ -91,7 +103,7 @@ async def supervisor(folder: Path, how: str) -> AsyncIterator[Running]:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        yield Running(process, await asyncio.wait_for(lives.get(), 60))
+        yield Running(process, await asyncio.wait_for(lives.get(), 60), lives)
     finally:
         with suppress(ProcessLookupError):
             process.kill()
@@ -265,3 +277,90 @@ async def test_one_whose_predecessor_still_finishes_is_not_taken_over(tmp_path: 
         )
         _, said = await process.communicate()
         assert f"its predecessor (pid {old.process.pid}) still finishes".encode() in said
+
+
+async def test_nothing_of_an_instance_whose_guard_was_killed_stays_while_its_first_supervisor_lives(
+    tmp_path: Path,
+) -> None:
+    async with supervisor(tmp_path, "begin") as old:
+        await old.control.told(Children)
+        old.control.order(Serving())
+        pids = await family(old.control, tmp_path)
+        async with standing_by(old, tmp_path) as new:
+            await new.control.told(Children)
+            await committed(old, new)
+            os.kill(parent(pids[0]), signal.SIGKILL)
+            await new.control.told(Exited)
+            assert all([await gone(pid) for pid in pids])
+
+
+# --- between the commit and its answer -----------------------------------------------------------
+
+
+@asynccontextmanager
+async def unanswered(folder: Path) -> AsyncIterator[tuple[Running, Running, int]]:
+    """A successor that has asked for the commit, of a predecessor that is stopped."""
+    async with with_instance(folder) as (old, pid), standing_by(old, folder) as new:
+        await new.control.told(Children)
+        old.process.send_signal(signal.SIGSTOP)
+        new.control.order(Serving())
+        await answered(new.control)
+        yield old, new, pid
+
+
+async def test_a_signal_to_end_waits_for_the_answer_to_the_commit(tmp_path: Path) -> None:
+    """Once it ended the successor, the predecessor gave it everything, and no gateway was left."""
+    async with unanswered(tmp_path) as (old, new, pid):
+        new.process.terminate()
+        await answered(new.control)
+        old.process.send_signal(signal.SIGCONT)
+        await new.control.told(Committed)
+        assert await new.control.told(Signalled) == Signalled(1, reload=False)
+        await old.control.told(HandedOver)
+        os.kill(pid, 0)
+
+
+async def test_two_signals_end_a_successor_that_is_not_answered_and_the_predecessor_goes_on(
+    tmp_path: Path,
+) -> None:
+    async with unanswered(tmp_path) as (old, new, pid):
+        new.process.terminate()
+        await answered(new.control)
+        new.process.terminate()
+        assert await new.process.wait() == EXIT_NOT_TAKEN
+        old.process.send_signal(signal.SIGCONT)
+        await old.control.told(Thaw)
+        os.kill(pid, 0)
+
+
+def test_a_successor_that_has_given_up_commits_no_more() -> None:
+    """Once it said so while it waited for its children to be gone, and was given everything."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    supervisor = Supervisor({}, (), 1)
+    offer = Offer(Facts(1, "9", (), "", "", ""), (), ())
+    supervisor.taking = Taking(supervisor, ours, offer, lambda: None)
+    supervisor.taking.begin()
+    supervisor.fail("asked to end")
+    supervisor._carry_out(Serving())
+    assert Lines(theirs).read() == ([], True)
+    theirs.close()
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+async def test_a_control_that_dies_before_the_answer_to_the_commit_is_started_again_after_it(
+    tmp_path: Path,
+) -> None:
+    async with unanswered(tmp_path) as (old, new, pid):
+        os.kill(new.control.pid, signal.SIGKILL)
+        assert new.process.stderr is not None
+        assert await new.process.stderr.readline() == b"control died\n"
+        old.process.send_signal(signal.SIGCONT)
+        await old.control.told(HandedOver)
+        life = await asyncio.wait_for(new.lives.get(), 60)
+        assert "--stand-by" not in command_of(life.pid)
+        assert (await life.told(Children)).pids == {"instance.i": pid}
+        await answered(life)  # and it is told of no commit: it has begun behind it
