@@ -59,7 +59,7 @@ class Outcome(IntEnum):
     EMPTY = 6  # a 2xx without an answer to a generation request
     CLIENT_GONE = 7
     CUT = 8  # by our own drain deadline or by an operator
-    REFUSED = 9  # the instance said that it did nothing
+    REFUSED = 9  # nothing was done: the instance says so, or we could not even dial it
     LOST = 10  # the worker that relayed it died
 
 

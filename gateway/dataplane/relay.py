@@ -113,7 +113,7 @@ class Exchange(Placing):
     def unreachable(self, error: GatewayError) -> None:
         """The instance was not there, or not in time; or we could not even try."""
         if error.refusal.code != "connect_failed" and error.refusal.status == 503:
-            self._fail(Failure.CONNECT_FAILED, Outcome.CUT, error)
+            self._fail(Failure.CONNECT_FAILED, Outcome.REFUSED, error)
             return
         self.plane.suspect(Suspected(self.claim.target.slot, error.message))
         self._fail(Failure.CONNECT_FAILED, Outcome.CONNECT_FAILED, error)
