@@ -130,10 +130,12 @@ class BadFraming(GatewayError):
         super().__init__(code, message)
 
 
-def error_body(error: GatewayError, request_id: str) -> bytes:
-    """The JSON body of a refusal in OpenAI's error shape; absent fields are left out."""
+def error_body(error: GatewayError, request_id: str, kserve: bool = False) -> bytes:
+    """The JSON body of a refusal in OpenAI's error shape; absent fields are left out.
+
+    `kserve`: in the shape of KServe v2, whose clients take `error` for a text.
+    """
     fields: dict[str, Any] = {
-        "message": error.message,
         "type": error.refusal.kind,
         "param": None,
         "code": error.refusal.code,
@@ -142,4 +144,6 @@ def error_body(error: GatewayError, request_id: str) -> bytes:
     }
     if error.retry_after_s:
         fields["retry_after_s"] = error.retry_after_s
-    return orjson.dumps({"error": fields})
+    if kserve:
+        return orjson.dumps({"error": error.message, **fields})
+    return orjson.dumps({"error": {"message": error.message, **fields}})

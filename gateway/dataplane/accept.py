@@ -204,9 +204,8 @@ class ClientConnection(Asking):
             return
         keep = self.may_keep()
         request_id, date = self.exchange.client_id, self.plane.date
-        bodyless = self.head.start.method == b"HEAD"
         said = self.connection_line(keep)
-        self.transport.write(refusal(error, request_id, date, said, bodyless))
+        self.transport.write(refusal(error, request_id, date, said, self.head.start))
         self.finished(keep)
 
     def finished(self, keep: bool) -> None:

@@ -9,7 +9,7 @@ from email.utils import formatdate
 from typing import Final
 
 from gateway.errors import GatewayError, error_body
-from gateway.wire.heads import RequestHead, ResponseHead
+from gateway.wire.heads import RequestHead, RequestLine, ResponseHead
 
 PSEUDONYM: Final = b"sluicegate"  # in Via, Server and Proxy-Status
 VIA: Final = (b"via: 1.0 " + PSEUDONYM, b"via: 1.1 " + PSEUDONYM)  # by the client's minor version
@@ -17,6 +17,7 @@ SERVER: Final = b"server: " + PSEUDONYM
 GO_ON: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 CLOSE: Final = b"connection: close"
 KEEP: Final = b"connection: keep-alive"  # HTTP/1.0 clients need to be told
+KSERVE: Final = b"/v2/"  # begins the paths of KServe v2
 ALLOW: Final = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 
@@ -81,11 +82,11 @@ def id_lines(client_id: bytes, trace: bytes, number: bytes) -> bytes:
 
 
 def refusal(
-    error: GatewayError, request_id: bytes, date: bytes, connection: bytes, bodyless: bool
+    error: GatewayError, request_id: bytes, date: bytes, connection: bytes, start: RequestLine
 ) -> bytes:
-    """A whole response of our own that tells a client why not."""
+    """A whole response of our own that tells a client why not, as its protocol spells it."""
     row = error.refusal
-    body = error_body(error, request_id.decode("latin-1"))
+    body = error_body(error, request_id.decode("latin-1"), start.path[:4] == KSERVE)
     lines = [
         b"HTTP/1.1 %d %s" % (row.status, row.reason.encode()),
         date,
@@ -103,7 +104,7 @@ def refusal(
         lines.append(ALLOW)
     if connection:
         lines.append(connection)
-    lines += (b"", b"" if bodyless else body)
+    lines += (b"", b"" if start.method == b"HEAD" else body)
     return b"\r\n".join(lines)
 
 

@@ -12,7 +12,10 @@ from gateway.wire.compose import (
     response_head,
     ways,
 )
+from gateway.wire.heads import RequestLine
 from tests.gateway.wire.test_heads import read, read_response
+
+GET = RequestLine(b"GET / HTTP/1.1")
 
 
 def test_an_instance_is_told_who_asked_and_by_which_way() -> None:
@@ -66,7 +69,7 @@ def test_a_response_gets_a_date_only_when_it_has_none() -> None:
 
 def test_a_refusal_says_who_speaks_and_when_to_come_back() -> None:
     error = GatewayError("saturated", "no room", 3, model="m")
-    head, _, body = refusal(error, b"r", b"date: d", b"", False).partition(b"\r\n\r\n")
+    head, _, body = refusal(error, b"r", b"date: d", b"", GET).partition(b"\r\n\r\n")
     lines = head.split(b"\r\n")
     assert lines[0] == b"HTTP/1.1 429 Too Many Requests"
     assert b"x-sluicegate-error: saturated" in lines
@@ -78,10 +81,25 @@ def test_a_refusal_says_who_speaks_and_when_to_come_back() -> None:
     assert (told["code"], told["request_id"], told["model"]) == ("saturated", "r", "m")
 
 
+def test_a_refusal_on_a_path_of_kserve_says_its_error_as_a_text() -> None:
+    error = GatewayError("no_ready_instance", "nothing is ready", 3, model="m")
+    start = RequestLine(b"POST /v2/models/m/infer HTTP/1.1")
+    answer = refusal(error, b"r", b"date: d", b"", start)
+    assert orjson.loads(answer.partition(b"\r\n\r\n")[2]) == {
+        "error": "nothing is ready",
+        "type": error.refusal.kind,
+        "param": None,
+        "code": "no_ready_instance",
+        "request_id": "r",
+        "model": "m",
+        "retry_after_s": 3,
+    }
+
+
 def test_an_answer_to_head_has_the_length_but_no_body() -> None:
     error = GatewayError("unknown_model", "no model named m")
     for answer in (
-        refusal(error, b"r", b"date: d", b"", True),
+        refusal(error, b"r", b"date: d", b"", RequestLine(b"HEAD / HTTP/1.1")),
         own_answer(b"{}", b"r", b"date: d", b"", True),
     ):
         assert answer.endswith(b"\r\n\r\n")
@@ -90,7 +108,7 @@ def test_an_answer_to_head_has_the_length_but_no_body() -> None:
 
 def test_a_method_refusal_names_the_methods() -> None:
     assert b"\r\nallow: GET" in refusal(
-        GatewayError("method_refused", "no"), b"r", b"date: d", b"connection: close", False
+        GatewayError("method_refused", "no"), b"r", b"date: d", b"connection: close", GET
     )
 
 
