@@ -61,7 +61,6 @@ class _Ran:
     """What the thread brings back: an answer for each request of the run."""
 
     answers: tuple[Arrays, ...]
-    span_ns: int
     memory_bytes: int | None
 
 
@@ -85,6 +84,7 @@ class Batcher:
         self._meter = Meter(self.slots, monotonic_ns())
         self._queue: deque[_Asked] = deque()
         self._running: Sequence[_Asked] = ()
+        self._began_ns = 0
         self._timer: asyncio.TimerHandle | None = None
         self._thread: Thread | None = None
         self._loaded = False
@@ -179,12 +179,12 @@ class Batcher:
     def _begin(self, run: Sequence[_Asked]) -> None:
         assert self._thread is not None
         self._running = run
-        now = self._now_ns()
+        self._began_ns = now = self._now_ns()
         for asked in run:
             if not asked.waiting.alone:  # it waited once
                 self._meter.waited(now, now - asked.since_ns)
         measures = self._meter.progress % MEMORY_EVERY == 0
-        job = partial(_run, self._engine, [asked.inputs for asked in run], measures, self._now_ns)
+        job = partial(_run, self._engine, [asked.inputs for asked in run], measures)
         self._thread.call(job).add_done_callback(self._ran)
 
     def _ran(self, done: "asyncio.Future[_Ran]") -> None:
@@ -205,7 +205,7 @@ class Batcher:
     def _answer(self, run: Sequence[_Asked], ran: _Ran) -> None:
         now = self._now_ns()
         rows = sum(asked.waiting.rows for asked in run)
-        self._meter.step_ran(now, ran.span_ns, rows, 0)
+        self._meter.step_ran(now, now - self._began_ns, rows, 0)
         self._faults = 0
         if ran.memory_bytes is not None:
             self._meter.memory_seen(ran.memory_bytes)
@@ -231,7 +231,7 @@ class Batcher:
             self._fail(asked, self._failure or why)
             self._rest()
 
-        job = partial(_run, self._engine, [zeros(self._signature, 1)], False, self._now_ns)
+        job = partial(_run, self._engine, [zeros(self._signature, 1)], False)
         self._thread.call(job).add_done_callback(zeros_ran)
 
     def _rest(self) -> None:
@@ -266,14 +266,8 @@ def _load(engine: TensorEngine, report: Report) -> None:
         raise failure
 
 
-def _run(
-    engine: TensorEngine,
-    parts: Sequence[Arrays],
-    measures: bool,
-    now_ns: Callable[[], int],
-) -> _Ran:
+def _run(engine: TensorEngine, parts: Sequence[Arrays], measures: bool) -> _Ran:
     """On the thread: join, run, check, take apart."""
-    began = now_ns()
     signature = engine.signature
     counts = [rows_of(part, signature) for part in parts]
     outputs = engine.run(_joined(parts))
@@ -286,8 +280,7 @@ def _run(
         borders = np.cumsum(counts)[:-1]
         split = {name: np.split(array, borders) for name, array in outputs.items()}
         answers = tuple({name: split[name][i] for name in split} for i in range(len(parts)))
-    memory = engine.memory_bytes() if measures else None
-    return _Ran(answers, max(1, now_ns() - began), memory)
+    return _Ran(answers, engine.memory_bytes() if measures else None)
 
 
 def _joined(parts: Sequence[Arrays]) -> Mapping[str, NDArray[Any]]:

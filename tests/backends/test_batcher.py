@@ -2,17 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from backends.batcher import FAULTS_MAX, Batcher
 from backends.errors import EngineFailed, LoadFailed, NotReady, QueueFull, SnapshotInvalid
 from backends.signature import Signature, TensorSpec
 from tests.backends.fakes import Gate
-from tests.backends.graphs import PAIR, ScriptedGraph, ready_graph, row
+from tests.backends.graphs import PAIR, WIDTH, ScriptedGraph, ready_graph, row
 from tests.sim.clock import simulate as run
 
 T = TypeVar("T")
@@ -117,7 +120,9 @@ def test_utilisation_queue_and_wait_are_measured() -> None:
         readings = batcher.readings()
         assert (readings.progress_total, readings.served_total) == (2, 6)
         assert (readings.active, readings.queue_depth, readings.failure) == (0, 0, "")
-        assert readings.batch_utilisation_ratio > 0
+        # A full run and a half one, of 4 s each; since the last window began, which is 10 s ago.
+        assert readings.batch_utilisation_ratio == (4 + 2) * RUN_S / (4 * 10)
+        assert readings.last_latency_ms == 2 * RUN_S * 1000
         assert readings.memory_bytes == 1000
 
     run(story())
@@ -196,6 +201,50 @@ def test_a_client_whose_values_always_break_the_run_does_not_end_the_instance() 
                 await batcher.infer(row(13.0))
         assert batcher.readings().failure == ""
         assert (await batcher.infer(row(1.0)))["n"].tolist() == [1]
+
+    run(story())
+
+
+def test_who_left_during_a_run_that_failed_is_not_run_again() -> None:
+    async def story() -> None:
+        engine = ScriptedGraph()
+        engine.fault = poison
+        batcher = await started(engine)
+        bad = asyncio.create_task(batcher.infer(row(13.0)))
+        good = asyncio.create_task(batcher.infer(row(1.0)))
+        await asyncio.sleep(DELAY_S + 1.0)
+        bad.cancel()
+        assert (await good)["n"].tolist() == [1]
+        assert engine.runs == [2, 1]
+
+    run(story())
+
+
+def test_a_request_that_is_run_again_waited_once() -> None:
+    async def story() -> None:
+        engine = ScriptedGraph()
+        engine.fault = poison
+        batcher = await started(engine)
+        bad = asyncio.create_task(batcher.infer(row(13.0)))
+        good = asyncio.create_task(batcher.infer(row(1.0)))
+        with pytest.raises(EngineFailed):
+            await bad
+        assert batcher.readings().queue_wait_ms == DELAY_S * 1000
+        await good
+
+    run(story())
+
+
+def test_failures_with_answers_in_between_are_no_reason_to_doubt_the_graph() -> None:
+    async def story() -> None:
+        engine = ScriptedGraph()
+        engine.fault = poison
+        batcher = await started(engine)
+        for _ in range(FAULTS_MAX):
+            with pytest.raises(EngineFailed):
+                await batcher.infer(row(13.0))
+            await batcher.infer(row(1.0))
+        assert len(engine.runs) == 2 * FAULTS_MAX, "no run of zeros"
 
     run(story())
 
@@ -284,3 +333,65 @@ async def test_a_real_thread_runs_the_graph_while_the_loop_goes_on() -> None:
         assert [int(answer["n"][0]) for answer in answers] == [3, 3, 3]
         assert np.array_equal(answers[2]["y"], row(4.0)["x"])
         assert rig.engine.runs == [1, 3]
+
+
+# --- laws ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Client:
+    """Comes at a time with a number of rows, leaves early or stays; 13 breaks the run."""
+
+    at: float
+    rows: int
+    value: int
+    patience_s: float | None
+
+
+clients = st.lists(
+    st.builds(
+        Client,
+        st.floats(0, 12, width=16),
+        st.integers(1, 4),
+        st.sampled_from([1, 2, 3, 5, 13]),
+        st.none() | st.floats(0, 9, width=16),
+    ),
+    max_size=14,
+)
+
+
+@given(clients)
+def test_whatever_happens_each_request_ends_once_and_answers_are_its_own(
+    arrivals: list[Client],
+) -> None:
+    async def one(batcher: Batcher, client: Client) -> str:
+        await asyncio.sleep(client.at)
+        x = np.full((client.rows, WIDTH), client.value, np.float32)
+        try:
+            async with asyncio.timeout(client.patience_s):
+                outputs = await batcher.infer({"x": x})
+        except TimeoutError:
+            return "left"
+        except QueueFull:
+            return "refused"
+        except EngineFailed as exc:
+            assert client.value == 13, f"failed for another's values: {exc}"
+            return "failed"
+        assert client.value != 13
+        assert np.array_equal(outputs["y"], 2 * x)
+        assert client.rows <= outputs["n"][0] <= PAIR.max_batch
+        return "served"
+
+    async def story() -> None:
+        engine = ScriptedGraph()
+        engine.fault = poison
+        batcher = await started(engine, queue_max=6)
+        ends = await asyncio.gather(*(one(batcher, client) for client in arrivals))
+        readings = batcher.readings()
+        assert (readings.active, readings.failure) == (0, "") or "left" in ends
+        assert readings.queue_depth == 0
+        assert readings.served_total == ends.count("served")
+        assert max(engine.runs, default=0) <= PAIR.max_batch
+        assert 0 <= readings.batch_utilisation_ratio <= 1
+
+    run(story())
