@@ -90,7 +90,10 @@ def not_numbers(arrays: Arrays) -> tuple[str, ...]:
 def render(
     model: str, version: str, inference: Inference, arrays: Arrays, signature: Signature
 ) -> tuple[bytes, int | None]:
-    """The body of the answer, and the length of its JSON if something follows it."""
+    """The body of the answer, and the length of its JSON if something follows it.
+
+    JSON has no word for what is no finite number: there it is null, in the binary form itself.
+    """
     datatypes = {spec.name: spec.datatype for spec in signature.outputs}
     told, chunks = [], []
     for wanted in inference.outputs:

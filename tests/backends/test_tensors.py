@@ -238,6 +238,17 @@ def test_a_bool_is_true_or_false_and_a_byte_of_0_or_1() -> None:
         parse(text + b"\1\2", str(len(text)), FLAGS)
 
 
+@pytest.mark.parametrize("other", ["0.5", "-1", str(2**64), '"0"'])
+def test_beside_a_number_beyond_int64_the_others_are_judged_as_strictly(other: str) -> None:
+    spec = TensorSpec("u", "UINT64", (2,))
+    signature = Signature((spec,), (spec,), 0)
+    text = '{"inputs": [{"name": "u", "datatype": "UINT64", "shape": [2], "data": [%s, %s]}]}'
+    found = parse((text % (2**63, 1)).encode(), None, signature)
+    assert found.inputs["u"].tolist() == [2**63, 1]
+    with pytest.raises(RequestInvalid, match=r"\.data: must hold whole numbers from 0 to"):
+        parse((text % (2**63, other)).encode(), None, signature)
+
+
 def test_where_nothing_is_batched_the_first_dimension_is_like_any_other() -> None:
     found = parse(flags([True, False]), None, FLAGS)
     assert rows_of(found.inputs, FLAGS) == 1
@@ -279,6 +290,14 @@ def test_a_scalar_keeps_its_shape() -> None:
         "model_version": "1",
         "outputs": [{"name": "s", "datatype": "FP16", "shape": [], "data": [1.5]}],
     }
+
+
+def test_what_is_no_finite_number_is_null_in_json_and_itself_in_bytes() -> None:
+    values = {"s": np.array(np.nan, "<f2")}
+    text, _ = render("m", "1", Inference("", {}, (Wanted("s", False),)), values, FLAGS)
+    assert orjson.loads(text)["outputs"][0]["data"] == [None]
+    text, length = render("m", "1", Inference("", {}, (Wanted("s", True),)), values, FLAGS)
+    assert text[length:] == values["s"].tobytes()
 
 
 def test_an_answer_of_the_graph_is_held_against_its_signature() -> None:

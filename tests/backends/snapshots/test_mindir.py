@@ -95,6 +95,11 @@ def test_a_file_beside_it_says_what_it_is_and_options_go_before_it(
             '[[outputs]]\nname = "a"\ndatatype = "FP32"\nshape = [-1]\n' * 2,
             r"outputs\[1\]\.name: must be a name of its own",
         ),
+        (
+            '[[outputs]]\nname = "a"\ndatatype = "FP32"\nshape = [-1]\n'
+            '[[outputs]]\nname = "b"\ndatatype = "FP32"\nshape = [-1]\n',
+            "outputs: must be the 1 of the graph, not 2",
+        ),
     ],
 )
 def test_what_is_wrong_with_the_file_beside_it_is_named(
