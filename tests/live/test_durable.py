@@ -140,7 +140,7 @@ async def test_a_second_gateway_on_the_same_store_is_told_whose_it_is(tmp_path: 
             _, said = await process.communicate()
         assert process.returncode != 0
         lines = [json.loads(line) for line in said.splitlines() if line.startswith(b"{")]
-        assert any("which runs" in str(line) for line in lines), lines
+        assert any("which runs" in str(line) for line in lines), said.decode()
         assert (await ask(gateway, "m")).whole
 
 
