@@ -84,9 +84,10 @@ class Seen:
 
     @property
     def live(self) -> bool:
-        """Whether somebody is there whom a registration under this id would push aside."""
+        """Whether somebody is there whom a registration under this id would push aside. Who said
+        farewell has no address, in whatever state it went."""
         dead = self.opinion.health in {Health.LOST, Health.UNHEALTHY}
-        return not dead and self.state is not State.STOPPED
+        return bool(self.grpc) and not dead and self.state is not State.STOPPED
 
 
 def admissible(seen: Seen, weight: float) -> bool:

@@ -176,6 +176,15 @@ def test_a_farewell_takes_it_off_at_once_and_the_name_is_free() -> None:
     assert fleet.instances["r"].incarnation == "r2"
 
 
+def test_the_name_of_one_that_went_in_error_is_free_too() -> None:
+    """It is shown in ERROR, with its reason, until the next one comes."""
+    failed = answered("r", 1.8, state=State.ERROR, reason="the device is gone")
+    fleet, _ = play(registered(), failed, Deregistered("r", "r1", "stopped", 2.0))
+    assert fleet.instances["r"].state is State.ERROR
+    fleet, _ = play(fleet, register(3.0, incarnation="r2", grpc="127.0.0.1:9"))
+    assert fleet.instances["r"].incarnation == "r2"
+
+
 def test_a_farewell_of_an_old_incarnation_changes_nothing() -> None:
     fleet, _ = play(registered(), Deregistered("r", "r0", "stopped", 2.0))
     assert "r" in targets(fleet)
