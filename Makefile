@@ -69,7 +69,7 @@ test: $(VENV)/ready $(SNAPSHOT)/manifest.toml lint ## everything
 	@# for processes most of the time: side by side.
 	@mkdir -p var; $(BIN)/pytest -m mindspore > var/test-mindspore.log 2>&1 & engine=$$!; \
 		$(on-compiled-modules) > var/test-compiled.log 2>&1 & compiled=$$!; \
-		$(BIN)/pytest -m "live and not mindspore" && live=0 || live=1; \
+		$(BIN)/pytest -m "live and not mindspore" -n 2 && live=0 || live=1; \
 		wait $$engine && engine=0 || engine=1; wait $$compiled && compiled=0 || compiled=1; \
 		cat var/test-mindspore.log var/test-compiled.log; exit $$((live + engine + compiled))
 
