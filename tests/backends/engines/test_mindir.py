@@ -71,6 +71,23 @@ def test_a_row_has_the_same_answer_alone_among_others_and_from_the_cell_that_was
         assert np.allclose(logits, expected[:rows], atol=1e-4)
 
 
+def test_no_number_of_rows_reaches_the_graph_that_it_did_not_meet_while_it_was_loaded(
+    trained: Any, folder: Path
+) -> None:
+    engine = loaded(folder / "digits.mindir", 6)
+    met, graph = set[int](), engine._graph
+
+    def watched(*given: Any) -> Any:
+        met.add(given[0].shape[0])
+        return graph(*given)
+
+    engine._graph = watched
+    pictures, _ = draw(6, seed=7)
+    for rows in range(1, 7):
+        engine.run({"pictures": pictures[:rows]})
+    assert met == {1, 2, 4, 6}
+
+
 def test_a_load_tells_each_batch_size_twice_and_ends_verified(trained: Any, folder: Path) -> None:
     inputs, outputs = declared(folder / "digits.mindir")
     engine = MindirEngine(folder / "digits.mindir", Signature(inputs, outputs, 6), 0)
