@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from gateway.controlplane.enrol import OPTIONS
 from sluicegate.v1 import lifecycle_pb2 as wire
 from sluicegate.v1 import lifecycle_pb2_grpc as stubs
 
@@ -52,7 +53,7 @@ class FakeRegistry(stubs.RegistryServicer):
 
 @asynccontextmanager
 async def listening(gateway: FakeRegistry, port: int = 0) -> AsyncIterator[str]:
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=OPTIONS)  # a gateway bears with an instance's pings
     stubs.add_RegistryServicer_to_server(gateway, server)
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
