@@ -11,13 +11,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.messages import Spawn
 from gateway.takeover.adopted import status_of
+from gateway.takeover.offer import Ward
 
 SAID: Final = "said"  # `{said}` in a guard's command: the number of its pipe to us
 END: Final = signal.SIGUSR1  # to a guard: end everything below you
@@ -37,6 +38,7 @@ class Child:
     status: int | None = None  # by which it ended, as the guard says
     oom: bool = False  # and the kernel killed for want of memory meanwhile
     adopted: bool = False  # not our child: nobody but its parent can reap it
+    label: str = ""  # control's, see Spawn
 
     @property
     def shown_pid(self) -> int:
@@ -92,6 +94,15 @@ class Child:
                 os.killpg(self.pid, signal.SIGKILL)  # not reaped yet: the number is its own
 
 
+def received(ward: Ward, descriptors: Iterator[int]) -> Child:
+    """An instance that has come along with a take-over; its own descriptors come next."""
+    child = Child(ward.pid, next(descriptors), True, time.monotonic(), adopted=True)
+    child.said_fd = next(descriptors) if ward.speaks else -1
+    child.instance_pid = ward.instance_pid
+    child.label = ward.label
+    return child
+
+
 def start(order: Spawn, held: Mapping[str, int]) -> Child:
     """A process in a group of its own (vfork and exec, never a plain fork).
 
@@ -119,7 +130,8 @@ def start(order: Spawn, held: Mapping[str, int]) -> Child:
             os.close(theirs)
     process.returncode = 0  # reaped through the pidfd: keeps Popen from reaping or warning
     pidfd = os.pidfd_open(process.pid)
-    return Child(process.pid, pidfd, order.handed_over, time.monotonic(), said)
+    begun = time.monotonic()
+    return Child(process.pid, pidfd, order.handed_over, begun, said, label=order.label)
 
 
 def _filled(part: str, numbers: Mapping[str, int]) -> str:

@@ -150,7 +150,8 @@ class Spawn:
 
     `descriptors`: name of the argument that receives the number: name the supervisor holds it by.
     `{name}` in the command is replaced by the number; of an instance, `{said}` by the number of its
-    guard's pipe to the supervisor.
+    guard's pipe to the supervisor. `label` comes back with the child to every control that follows:
+    what that has to know of it, should the last one have died before the store knew.
     """
 
     name: str
@@ -158,6 +159,7 @@ class Spawn:
     descriptors: dict[str, str]
     environment: dict[str, str]
     handed_over: bool  # an instance, behind its guard: goes along at a take-over
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ class Children:
 
     pids: dict[str, int]
     workers: int
+    labels: dict[str, str]  # of those that were started under one
 
 
 @dataclass(frozen=True, slots=True)

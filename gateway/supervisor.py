@@ -194,7 +194,8 @@ class Supervisor:
             del self.descriptors["supervisor"]
         self._link = ControlLink(ours, self._selector, self._carry_out, self._unlinked)
         pids = {name: child.shown_pid for name, child in self.children.items() if name != CONTROL}
-        self.tell(Children(pids, self._workers))
+        labels = {name: child.label for name, child in self.children.items() if child.label}
+        self.tell(Children(pids, self._workers, labels))
         if self._signals:
             self.tell(Signalled(self._signals, reload=False))
         if self.taking is not None:

@@ -73,8 +73,8 @@ class SupervisorLink(asyncio.Protocol):
     def _heard(self, message: Message) -> None:
         now = asyncio.get_running_loop().time()
         match message:
-            case Children(pids, workers):
-                self._post(ChildrenSeen(pids, workers, unsettled(self._segment), now))
+            case Children(pids, workers, labels):
+                self._post(ChildrenSeen(pids, workers, unsettled(self._segment), now, labels))
             case Exited(name, pid, status, oom):
                 self._post(ChildExited(name, pid, status, now, oom))
             case Spawned(name, pid):

@@ -215,6 +215,7 @@ class ChildrenSeen:
     workers: int
     unsettled: frozenset[int]  # rows that some process wrote and nobody settled
     now: float
+    labels: Mapping[str, str] = field(default_factory=dict)  # of launched ones: see launches.label
 
 
 @dataclass(frozen=True, slots=True)

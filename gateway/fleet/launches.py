@@ -44,30 +44,47 @@ def pairs(settings: Settings) -> frozenset[tuple[str, str]]:
     return frozenset((one.model, one.version) for one in desired(settings).values())
 
 
+def label(token: str, device: str) -> str:
+    """What the supervisor keeps of a launch. Shape: "hash-of-the-token device"."""
+    return f"{token} {device}"
+
+
 def begin(turn: Turn, event: ChildrenSeen) -> None:
     """Adopt what runs; queue what does not."""
+    labels = {name.removeprefix(CHILD): said for name, said in event.labels.items()}
     running = {
         name.removeprefix(CHILD): pid for name, pid in event.pids.items() if name.startswith(CHILD)
     }
     wanted = desired(turn.fleet.settings)
     for name, launched in wanted.items():
         pid = running.get(name, 0)
+        token, _, device = labels.get(name, "").partition(" ")
         stage = Stage.STARTING if pid else Stage.QUEUED
         stopped = turn.fleet.drains.get(name)
         if not pid and stopped is not None and stopped.stop:
             stage = Stage.STOPPED
-        where = _device_of(turn.fleet, launched) if pid else ""
+        where = device or _device_of(turn.fleet, launched) if pid else ""
         fresh = replace(launched, device=where, stage=stage, pid=pid, started_at=turn.now)
         turn.put_launch(fresh)
         if pid:
             turn.record("instance", name, f"{name} adopted, pid {pid}", pid=pid)
         _know(turn, name)
+        if pid and token:
+            _as_labelled(turn, name, token, device)
     for name in running.keys() - wanted.keys():  # taken out of the file while nobody looked
         _adopt_unwanted(turn, name, running[name])
     for name, seen in tuple(turn.fleet.instances.items()):
         if seen.origin is Origin.LAUNCHED and name not in turn.fleet.launches:
             turn.forget(name, "its process is gone, and config.toml does not ask for it")
     turn.order(ReadNeeds(pairs(turn.fleet.settings)))
+
+
+def _as_labelled(turn: Turn, name: str, token: str, device: str) -> None:
+    """The store knows only its last life, if the control that ordered this one died at once."""
+    seen = turn.fleet.instances[name]
+    if (seen.token, seen.device) != (token, device):
+        turn.put(replace(seen, token=token, device=device))
+        turn.keep_instance(turn.fleet.instances[name])
 
 
 def _device_of(fleet: FleetSnapshot, launched: Launched) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from gateway.config import Device, Model, Settings
 from gateway.fleet.commands import Launch
-from gateway.fleet.launches import CHILD
+from gateway.fleet.launches import CHILD, label
+from gateway.fleet.registry import hashed
 from gateway.messages import Message, Spawn
 
 TOKEN = "SLUICEGATE_LAUNCH_TOKEN"  # in the environment: command lines are public
@@ -44,6 +45,7 @@ def spawn(order: Launch, settings: Settings, registry: str, token: str) -> Spawn
         descriptors={"instances_life": "instances_life"},
         environment={TOKEN: token, **sight(device)},
         handed_over=True,
+        label=label(hashed(token), order.device),
     )
 
 

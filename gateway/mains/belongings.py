@@ -10,14 +10,13 @@ import json
 import logging
 import os
 import socket
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from gateway.children import Child
+from gateway.children import Child, received
 from gateway.config import Settings
 from gateway.listening import AddressUnusable, open_listeners, reserve
 from gateway.takeover.offer import DOOR, Facts, Offer, TakeOverRefused, ask
@@ -96,7 +95,7 @@ def taken(settings: Settings, run_dir: Path) -> Belongings:
 
     Raises: TakeOverRefused; the running gateway goes on.
     """
-    sock, offer, received = ask(run_dir)
+    sock, offer, fds = ask(run_dir)
     problems = differences(offer.facts, settings)
     if problems:
         sock.close()
@@ -104,14 +103,9 @@ def taken(settings: Settings, run_dir: Path) -> Belongings:
             f"{'; '.join(problems)}: a take-over cannot change that, a restart can. The running "
             f"gateway (pid {offer.facts.pid}) goes on"
         )
-    descriptors = dict(zip(offer.names, received, strict=False))
-    rest = iter(received[len(offer.names) :])
-    children = {}
-    for ward in offer.wards:
-        child = Child(ward.pid, next(rest), True, time.monotonic(), adopted=True)
-        child.said_fd = next(rest) if ward.speaks else -1
-        child.instance_pid = ward.instance_pid
-        children[ward.name] = child
+    descriptors = dict(zip(offer.names, fds, strict=False))
+    rest = iter(fds[len(offer.names) :])
+    children = {ward.name: received(ward, rest) for ward in offer.wards}
     wanted = settings.gateway.workers or os.cpu_count() or 1
     if wanted != offer.workers:
         text = "as many workers as sockets are taken over: gateway.workers needs a restart"

@@ -122,7 +122,8 @@ class Giving:
         wards = []
         for name, child in house.children.items():
             if child.handed_over:
-                wards.append(Ward(name, child.pid, child.instance_pid, child.said_fd >= 0))
+                speaks = child.said_fd >= 0
+                wards.append(Ward(name, child.pid, child.instance_pid, speaks, child.label))
                 descriptors += [fd for fd in (child.pidfd, child.said_fd) if fd >= 0]
         offer = Offer(self._facts, names, tuple(wards))
         sock = self._visitor.sock

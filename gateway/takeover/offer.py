@@ -42,6 +42,7 @@ class Ward:
     pid: int  # of its guard
     instance_pid: int  # as the guard has said
     speaks: bool  # the pipe is open
+    label: str  # control's, see messages.Spawn
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,8 @@ def instance(folder: Path, *command: str) -> Spawn:
         *("--log", str(folder / "i.log"), "--instance-id", "i", "--model", "m", "--version", "1"),
     )
     line = (sys.executable, "-P", "-m", "gateway.mains.guard", *given, "--", *command)
-    return Spawn("instance.i", line, {"instances_life": "instances_life"}, {}, True)
+    descriptors = {"instances_life": "instances_life"}
+    return Spawn("instance.i", line, descriptors, {}, True, label="hash d0")
 
 
 async def family(life: Life, folder: Path) -> list[int]:
@@ -197,6 +198,11 @@ async def gone(pid: int) -> bool:
     return True
 
 
+async def group_gone(pid: int) -> bool:
+    """Whether everything in the child's group has ended: it was killed, which may take a moment."""
+    return all([await gone(one) for one in group_of(pid)])
+
+
 def group_of(pid: int) -> list[int]:
     """Processes that share the child's group and still run."""
     found = []
@@ -224,7 +230,7 @@ async def second_life(running: Running, *, grandchild: bool = True) -> tuple[Lif
 async def test_a_child_gets_its_descriptor_and_its_exit_is_told(tmp_path: Path) -> None:
     async with supervisor(tmp_path) as running:
         life = await running.lives.get()
-        assert await life.told(Children) == Children({}, 2)
+        assert await life.told(Children) == Children({}, 2, {})
         command = (sys.executable, "-c", "import os,sys; os.fstat(int(sys.argv[1])); sys.exit(7)")
         life.order(Spawn("a", (*command, "{x}"), {"x": "life"}, {}, False))
         spawned = await life.told(Spawned)
@@ -247,7 +253,21 @@ async def test_control_that_dies_is_started_again_and_told_what_runs(tmp_path: P
         life.order(Kill("a", signal.SIGKILL))
         exited = await life.told(Exited)
         assert (exited.pid, exited.status) == (pid, -signal.SIGKILL)
-        assert group_of(exited.pid) == []
+        assert await group_gone(exited.pid)
+
+
+async def test_the_label_of_a_child_comes_back_to_the_next_control(tmp_path: Path) -> None:
+    async with supervisor(tmp_path) as running:
+        first = await running.lives.get()
+        await first.told(Children)
+        sleep = (sys.executable, "-c", "import time; time.sleep(600)")
+        first.order(Spawn("a", sleep, {}, {}, False, label="hash cpu0"))
+        first.order(Spawn("b", sleep, {}, {}, False))
+        await first.told(Spawned)
+        await first.told(Spawned)
+        os.kill(first.pid, signal.SIGKILL)
+        second = await running.lives.get()
+        assert (await second.told(Children)).labels == {"a": "hash cpu0"}
 
 
 async def test_signals_are_control_s_to_decide(tmp_path: Path) -> None:
@@ -284,7 +304,7 @@ async def test_a_third_signal_ends_without_a_control_that_does_not_answer(tmp_pa
             assert await life.told(Signalled) == Signalled(count, reload=False)
         running.process.terminate()
         assert await running.process.wait() == EXIT_CUT
-        assert group_of(pid) == []
+        assert await group_gone(pid)
 
 
 async def test_a_control_that_cannot_go_on_ends_nothing_that_serves(tmp_path: Path) -> None:
@@ -309,7 +329,7 @@ async def test_children_that_are_left_at_the_end_go_with_their_whole_group(tmp_p
         life, pid = await second_life(running)
         life.order(Exit(0))
         assert await running.process.wait() == 0
-        assert group_of(pid) == []
+        assert await group_gone(pid)
 
 
 async def test_a_control_that_calls_itself_unusable_ends_the_gateway(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ class World(Facts):
         self.workers: dict[int, SimWorker] = {}  # by row, of those that live
         self.links: dict[int, SimWorker] = {}
         self.children: dict[str, int] = {}
+        self.labels: dict[str, str] = {}  # of instances, by their children's names
         self.orders: list[Message] = []
         self.tokens: dict[str, str] = {}
         self._placed: dict[str, tuple[str, str, str]] = {}  # model, version, device of a launch
@@ -116,8 +117,11 @@ class World(Facts):
         laws.numbers_only_grow("the revision", self.revision, fleet.revision)
         self._to_control = Wire(self.agenda, self.rng)
         children = dict(self.children)
+        labels = {name: self.labels[name] for name in children if name in self.labels}
         self._tell_control(
-            lambda: e.ChildrenSeen(children, WORKERS, unsettled(self.segment), self.agenda.now)
+            lambda: e.ChildrenSeen(
+                children, WORKERS, unsettled(self.segment), self.agenda.now, labels
+            )
         )
         if self.signals:
             self._tell_control(partial(self._stop_asked, self.signals))
@@ -168,6 +172,7 @@ class World(Facts):
             case Spawn(name) if name.startswith("worker"):
                 self._start_worker(name)
             case Spawn(name):
+                self.labels[name] = order.label
                 self._start_instance(name.removeprefix("instance."))
             case Kill(name, number) if name in self.children:
                 pid = self.children[name]

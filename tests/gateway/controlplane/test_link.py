@@ -137,7 +137,7 @@ async def test_what_the_supervisor_says_becomes_events_and_its_end_is_ours() -> 
         b"".join(
             encode(message)
             for message in (
-                Children({"worker0.0": 7}, 1),
+                Children({"worker0.0": 7}, 1, {"instance.a": "t cpu0"}),
                 Exited("instance.a", 8, -9),
                 Spawned("instance.a", 9),
                 SpawnFailed("instance.a", "no such file"),

@@ -12,7 +12,7 @@ from gateway.control import (
     StopInstance,
     UndrainInstance,
 )
-from gateway.fleet.commands import Answer, Command, Launch, Supervise
+from gateway.fleet.commands import Answer, Command, Launch, RegisterAnswer, Supervise
 from gateway.fleet.durable import drain_change
 from gateway.fleet.events import (
     Asked,
@@ -27,7 +27,7 @@ from gateway.fleet.events import (
     Ticked,
     WorkerLinked,
 )
-from gateway.fleet.launches import desired, pairs
+from gateway.fleet.launches import desired, label, pairs
 from gateway.fleet.registry import hashed
 from gateway.fleet.snapshot import FleetSnapshot, Stage
 from gateway.messages import Kill
@@ -179,6 +179,27 @@ def test_what_runs_is_adopted_and_never_started_twice() -> None:
     fleet, commands = play(fleet, reading(A, 1.0, 50.5))
     assert targets(fleet) == [A]
     assert only(Launch, commands) == [Launch(B, "m", "1", "d0")]
+
+
+def test_what_was_ordered_in_the_last_moment_of_a_control_may_register_with_the_next() -> None:
+    """The store knows nothing of this life: not its token, not where it is."""
+    two = LAUNCHED + '[[device]]\nname = "d1"\nmemory_gb = 16\n'
+    said = {A_CHILD: label(hashed("new"), "d1")}
+    fleet, commands = play(
+        fresh(two, history()),
+        ChildrenSeen({"worker0.0": 77, A_CHILD: 99}, 1, frozenset(), 50.0, said),
+        WorkerLinked(0, 0, 77, 3, 50.0),
+    )
+    assert fleet.launches[A].device == fleet.instances[A].device == "d1"
+    stored = kept(fleet, commands)["instances"][A]
+    assert (stored["token"], stored["device"]) == (hashed("new"), "d1")
+    loading = status(A, State.INITIALIZING, incarnation="newer")
+    _, refused = play(fleet, Registered(1, loading, "t", 0.0, 0, 51.0))
+    (answer,) = only(Answer, refused)
+    assert isinstance(answer.value, RegisterAnswer)
+    assert answer.value.code == "ALREADY_EXISTS"
+    fleet, _ = play(fleet, Registered(2, loading, "new", 0.0, 0, 52.0))
+    assert fleet.instances[A].incarnation == "newer"
 
 
 def test_what_is_gone_after_a_restart_of_everything_is_started_anew() -> None:

@@ -67,7 +67,7 @@ def test_descriptors_come_in_their_order_and_are_not_inheritable(count: int, pai
 
 def test_an_instance_brings_its_pidfd_and_the_pipe_of_its_guard(pair: Pair) -> None:
     ours, theirs = pair
-    wards = (Ward("instance.a", 7, 8, True), Ward("instance.b", 9, 0, False))
+    wards = (Ward("instance.a", 7, 8, True, "t d0"), Ward("instance.b", 9, 0, False, ""))
     offer = offer_of(2, *wards)
     assert offer.descriptors == 2 + 2 + 1
     assert offer.workers == 2

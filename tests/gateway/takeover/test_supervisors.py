@@ -47,7 +47,7 @@ pytestmark = pytest.mark.live
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from gateway.children import Child
+from gateway.children import received
 from gateway.mains.belongings import open_door
 from gateway.supervisor import Supervisor
 from gateway.takeover.giving import Giving
@@ -58,9 +58,9 @@ folder, control, test, take = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.a
 held = {name: os.open("/dev/null", os.O_RDONLY) for name in ("segment", "door")}
 held["life"], held["life_write"] = os.pipe()
 if take:
-    sock, offer, received = ask(folder)
-    held |= dict(zip(offer.names, received))
-    rest = iter(received[len(offer.names):])
+    sock, offer, fds = ask(folder)
+    held |= dict(zip(offer.names, fds))
+    rest = iter(fds[len(offer.names):])
 else:
     held["instances_life"], held["instances_life_write"] = os.pipe()
     held["admin"] = os.open("/dev/null", os.O_RDONLY)
@@ -71,10 +71,7 @@ supervisor.giving = Giving(supervisor, open_door(own), facts)
 ours = lambda: own.replace(folder / DOOR)
 if take:
     for ward in offer.wards:
-        child = Child(ward.pid, next(rest), True, 0.0, adopted=True)
-        child.said_fd = next(rest) if ward.speaks else -1
-        child.instance_pid = ward.instance_pid
-        supervisor.children[ward.name] = child
+        supervisor.children[ward.name] = received(ward, rest)
     supervisor.taking = Taking(supervisor, sock, offer, ours)
 else:
     ours()
@@ -144,7 +141,8 @@ async def test_the_instance_outlives_its_first_supervisor_and_its_end_is_known_t
     tmp_path: Path,
 ) -> None:
     async with with_instance(tmp_path) as (old, pid), standing_by(old, tmp_path) as new:
-        assert (await new.control.told(Children)).pids == {"instance.i": pid}
+        children = await new.control.told(Children)
+        assert (children.pids, children.labels) == ({"instance.i": pid}, {"instance.i": "hash d0"})
         await committed(old, new)
         old.control.order(Held({"i": 3}))
         assert await new.control.told(Held) == Held({"i": 3})
