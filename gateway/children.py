@@ -11,14 +11,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.messages import Spawn
 from gateway.takeover.adopted import status_of
-from gateway.takeover.offer import Ward
 
 SAID: Final = "said"  # `{said}` in a guard's command: the number of its pipe to us
 END: Final = signal.SIGUSR1  # to a guard: end everything below you
@@ -92,15 +91,6 @@ class Child:
                 signal.pidfd_send_signal(self.pidfd, signal.SIGCONT)  # it may have been stopped
             else:
                 os.killpg(self.pid, signal.SIGKILL)  # not reaped yet: the number is its own
-
-
-def received(ward: Ward, descriptors: Iterator[int]) -> Child:
-    """An instance that has come along with a take-over; its own descriptors come next."""
-    child = Child(ward.pid, next(descriptors), True, time.monotonic(), adopted=True)
-    child.said_fd = next(descriptors) if ward.speaks else -1
-    child.instance_pid = ward.instance_pid
-    child.label = ward.label
-    return child
 
 
 def start(order: Spawn, held: Mapping[str, int]) -> Child:

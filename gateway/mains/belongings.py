@@ -16,9 +16,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from gateway.children import Child, received
+from gateway.children import Child
 from gateway.config import Settings
 from gateway.listening import AddressUnusable, open_listeners, reserve
+from gateway.takeover.house import received
 from gateway.takeover.offer import DOOR, Facts, Offer, TakeOverRefused, ask
 
 log = logging.getLogger(__name__)

@@ -4,11 +4,13 @@ Floor 3, the seam.
 """
 
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from gateway.children import Child
 from gateway.messages import Message
+from gateway.takeover.offer import Ward
 
 
 class House(Protocol):
@@ -35,3 +37,12 @@ class House(Protocol):
 
     def fail(self, why: str) -> None:
         """End; what was offered stays with whoever offered it."""
+
+
+def received(ward: Ward, descriptors: Iterator[int]) -> Child:
+    """An instance that has come along with a take-over; its own descriptors come next."""
+    child = Child(ward.pid, next(descriptors), True, time.monotonic(), adopted=True)
+    child.said_fd = next(descriptors) if ward.speaks else -1
+    child.instance_pid = ward.instance_pid
+    child.label = ward.label
+    return child

@@ -47,7 +47,7 @@ pytestmark = pytest.mark.live
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from gateway.children import received
+from gateway.takeover.house import received
 from gateway.mains.belongings import open_door
 from gateway.supervisor import Supervisor
 from gateway.takeover.giving import Giving
