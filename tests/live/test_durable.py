@@ -125,12 +125,13 @@ async def test_whatever_happens_to_the_file_only_whole_ones_are_taken(tmp_path: 
         assert any("not TOML" in problem for problem in problems)
 
 
-async def test_a_second_gateway_on_the_same_store_is_told_whose_it_is(tmp_path: Path) -> None:
+async def test_a_second_gateway_on_the_same_store_is_told_whose_it_is(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     text = two_instances(tmp_path)
     async with running(tmp_path, text) as gateway:
         await gateway.ready("m-1-0")
-        other = tmp_path / "other"
-        other.mkdir()
+        other = tmp_path_factory.mktemp("b")  # short: a Unix socket in it has at most 107 bytes
         path = other / "config.toml"
         path.write_text(text.replace(f"{tmp_path}/run", f"{other}/run"))
         process = await asyncio.create_subprocess_exec(
