@@ -203,8 +203,10 @@ async def test_a_drained_graph_is_sent_nothing_and_comes_back(gateway: Gateway) 
     with pytest.raises(InferenceServerException, match=MODEL) as caught:
         await asyncio.to_thread(ask)
     assert caught.value.status() == "503"
+    after = len(gateway.lines)
     status, _ = await gateway.change("DELETE", f"/instances/{INSTANCE}/drain")
     assert status == 200
+    await gateway.ready(INSTANCE, after=after)
     await gateway.routes(MODEL, {"1": 100})
     assert (await asyncio.to_thread(ask)).as_numpy("output_1").shape == (1,)
 

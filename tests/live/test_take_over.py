@@ -135,10 +135,13 @@ async def test_weights_and_drains_survive_and_a_signal_to_the_predecessor_does_n
             assert (await second.read("/instances/m-1-1"))["intent"] == "drain"
             answers = [await ask(second, "m") for _ in range(4)]
             assert {answer.instance for answer in answers} == {"m-1-0"}
+            after = len(second.lines)
             assert (await second.command("undrain", "m-1-1"))[0] == 0
+            await second.ready("m-1-1", after=after)
+            await second.routes("m", {"1": 100})
             assert (await long).whole
             assert await ended(first) == 0
-            answers = [await ask(second, "m") for _ in range(16)]
+            answers = [await ask(second, "m") for _ in range(100)]  # a quarter is its share
             assert all(answer.whole for answer in answers)
             assert {answer.instance for answer in answers} == {"m-1-0", "m-1-1"}
 
