@@ -80,6 +80,7 @@ class Executor:
         self._now_ns = monotonic_ns
         self._rng = rng or Random()
         self._streams: dict[int, tuple[Stream, int]] = {}  # held: stream, submitted at
+        self._left: set[int] = set()  # of these: told to the thread, which lets go before it takes
         self._numbers = 0
         self._meter = Meter(engine.slots, monotonic_ns())
         self._failure = ""
@@ -114,7 +115,8 @@ class Executor:
             raise NotReady("the model is still loading")
         for generation in generations:
             _check(generation, self._engine.max_seq_len, self._engine.vocab)
-        room, held = self._engine.slots + self._queue_max, len(self._streams)
+        room = self._engine.slots + self._queue_max
+        held = len(self._streams) - len(self._left)
         if held + len(generations) > room:
             raise QueueFull(f"no room: {held} of {room} slots and places are held")
         bell = Bell()
@@ -175,13 +177,13 @@ class Executor:
             stream, since = self._streams[number]
             wanted = stream.push(token)
             if token.finish is not None:
-                del self._streams[number]
+                self._let_go(number)
                 if wanted:
                     self._meter.ended_well(now - since)
         for number, why in done.outcome.failed:
-            self._streams.pop(number)[0].fail(why)
+            self._let_go(number).fail(why)
         for number in done.released:
-            del self._streams[number]
+            self._let_go(number)
 
     def thread_ended(self) -> None:
         assert self._loaded is not None
@@ -190,6 +192,7 @@ class Executor:
         for stream, _ in self._streams.values():
             stream.fail(self._failure)
         self._streams.clear()
+        self._left.clear()
         if not self._loaded.done():
             self.load_ended(LoadFailed("the model thread died while loading"))
         self._ended.set_result(None)
@@ -199,7 +202,12 @@ class Executor:
         assert self._model is not None
         if served:
             self._meter.ended_well(self._now_ns() - self._streams[number][1])
+        self._left.add(number)
         self._model.inbox.put(_Cancel(number))
+
+    def _let_go(self, number: int) -> Stream:
+        self._left.discard(number)
+        return self._streams.pop(number)[0]
 
 
 class _Model(threading.Thread):
