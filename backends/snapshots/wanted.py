@@ -11,6 +11,7 @@ from typing import Final
 PYPI: Final = "pypi:"
 GGUF: Final = ".gguf"
 MINDIR: Final = ".mindir"
+CKPT: Final = ".ckpt"
 
 SLOTS: Final = 4  # CPU decode of four costs little more than of one (measured: 44 to 15 tokens/s)
 # Every promised position costs cache in every slot, so a longer promise is asked for by name.
@@ -61,6 +62,7 @@ class GgufFile:
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
     path: Path
+    weights: str = ""  # the file that holds them; "": as the folder says
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,4 +87,6 @@ def read_locator(text: str) -> Locator | MindirFile:
         return GgufFile(Path(text))
     if text.lower().endswith(MINDIR):
         return MindirFile(Path(text))
+    if text.lower().endswith(CKPT):
+        return ModelFolder(Path(text).parent, Path(text).name)
     return ModelFolder(Path(text))

@@ -13,6 +13,7 @@ from backends.snapshots.wanted import GgufFile, Locator, ModelFolder, Release, r
         ("models/tiny.gguf", GgufFile(Path("models/tiny.gguf"))),
         ("TINY.GGUF", GgufFile(Path("TINY.GGUF"))),
         ("models/tiny", ModelFolder(Path("models/tiny"))),
+        ("models/tiny/a-1.ckpt", ModelFolder(Path("models/tiny"), "a-1.ckpt")),
     ],
 )
 def test_source_is_told_apart_by_how_it_is_written(text: str, locator: Locator) -> None:
