@@ -15,6 +15,7 @@ from gateway.config import NAME as NAME
 from gateway.config import NAME_RULE as NAME_RULE
 from gateway.config import Problem as Problem
 from gateway.config import is_address as is_address
+from gateway.rollouts import RolloutAsk, RolloutView
 
 # --- what can be read ----------------------------------------------------------------------------
 
@@ -170,7 +171,7 @@ class Event:
 
     id: int
     at: float
-    kind: str  # instance, drain, weights, config, worker, gateway, request
+    kind: str  # instance, drain, weights, config, rollout, worker, gateway, request
     subject: str  # what it happened to
     text: str  # a sentence
     fields: dict[str, Any]
@@ -183,7 +184,7 @@ class ChangeView:
     id: int
     at: float
     by: str  # who asked, as he says himself, and from where; or what made the gateway do it
-    kind: str  # weights, drain, instance, lease, config
+    kind: str  # weights, drain, instance, lease, config, rollout
     subject: str
     text: str  # what changed, a sentence each
     revision: int
@@ -198,6 +199,7 @@ class SetWeights:
 
     model: str
     weights: dict[str, float]
+    override: bool = False  # even while a rollout owns them
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +290,7 @@ Ask = (
     | RemoveInstance
     | CancelLease
     | Reload
+    | RolloutAsk
 )
 
 
@@ -303,9 +306,9 @@ class Receipt:
 class Denied(Exception):
     """An ask that was not carried out; nothing has changed.
 
-    `code`: unknown_instance, unknown_model, unknown_lease, invalid, last_routable, conflict,
-    from_file, revision_moved, closing, handing_over, store_failed. `problems` where it has several
-    parts. The one exception is not_served: it is made, and was waited for in vain.
+    `code`: unknown_instance, unknown_model, unknown_lease, unknown_rollout, invalid, last_routable,
+    conflict, from_file, revision_moved, closing, handing_over, store_failed. `problems` where it
+    has several parts. The one exception is not_served: it is made, and was waited for in vain.
     """
 
     def __init__(self, code: str, message: str, problems: tuple[Problem, ...] = ()) -> None:
@@ -334,6 +337,9 @@ class Control(Protocol):
 
     def check(self, text: str) -> tuple[Problem, ...]:
         """What is wrong with a candidate config.toml, what cannot change live included."""
+
+    def rollouts(self, model: str | None) -> tuple[RolloutView, ...]:
+        """Of the model, or of all: those that run and the last that ended, newest first."""
 
     def history(self) -> tuple[ChangeView, ...]:
         """What was changed, by whom and when, oldest first; over restarts."""

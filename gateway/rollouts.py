@@ -84,7 +84,13 @@ class RolloutView:
 
 @dataclass(frozen=True, slots=True)
 class StartRollout:
-    """Of fields that are None the model's `[model.rollout]` says the value."""
+    """Of fields that are None the model's `[model.rollout]` says the value.
+
+    A dry run's receipt is the plan that a person reads before he says yes, a sentence a line: the
+    group that is started, the memory it needs and what is free, the validation, each step with its
+    hold, and what happens at the end. Asked again while the same version rolls out, nothing
+    changes.
+    """
 
     model: str
     version: str

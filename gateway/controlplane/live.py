@@ -34,6 +34,7 @@ from gateway.controlplane.origins import origins
 from gateway.controlplane.tickets import Tickets
 from gateway.fleet import events
 from gateway.fleet.snapshot import FleetSnapshot
+from gateway.rollouts import RolloutView
 from gateway.state.shared import ACCEPTED, Segment
 from gateway.telemetry.metrics import Owner, Readings, Retained, exposition
 from gateway.telemetry.tally import Tally
@@ -129,6 +130,9 @@ class LiveControl:
 
     def history(self) -> tuple[ChangeView, ...]:
         return tuple(views.change(one) for one in self._loop.state.history)
+
+    def rollouts(self, model: str | None) -> tuple[RolloutView, ...]:
+        return ()
 
     def config(self) -> dict[str, Any]:
         return origins(self._loop.state)

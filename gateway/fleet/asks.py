@@ -87,6 +87,8 @@ def plan(fleet: FleetSnapshot, ask: Ask, now: float) -> Plan:
             return Plan(NOTHING, (f"request {request}: cut",), unstored=True)
         case Reload():
             raise AssertionError("a reload is planned when the file has been read")
+        case _:
+            raise Denied("conflict", "this version of the gateway runs no rollouts yet")
 
 
 def carry_out(turn: Turn, ask: Ask) -> None:
@@ -135,6 +137,8 @@ def carry_out(turn: Turn, ask: Ask) -> None:
             turn.order(*(Tell(row, cut) for row in turn.fleet.holding().values()))
         case Reload():
             raise AssertionError("a reload is carried out by adoption.py")
+        case _:
+            raise AssertionError("a rollout was denied when it was planned")
     turn.routes_moved = True
 
 

@@ -14,10 +14,12 @@ from gateway.control import (
     CancelLease,
     DrainInstance,
     Reload,
+    RemoveInstance,
     ResetInstanceWeight,
     ResetWeights,
     SetInstanceWeight,
     SetWeights,
+    StartInstance,
     StopInstance,
     UndrainInstance,
 )
@@ -33,7 +35,7 @@ class Entry:
     id: int  # grows
     at: float  # wall clock
     by: str  # as the caller said, and from where; or what made the gateway do it
-    kind: str  # weights, drain, instance, lease, config
+    kind: str  # weights, drain, instance, lease, config, rollout
     subject: str
     text: str
     revision: int  # of which it is part
@@ -54,7 +56,9 @@ def about(ask: Ask) -> tuple[str, str]:
             return "weights", name
         case DrainInstance(name) | UndrainInstance(name) | StopInstance(name):
             return "drain", name
-    return "instance", ask.instance
+        case StartInstance(name) | RemoveInstance(name):
+            return "instance", name
+    return "rollout", ask.model
 
 
 def kept(history: tuple[Entry, ...], entry: Entry) -> tuple[Change, ...]:

@@ -22,6 +22,7 @@ from gateway.control import (
     VersionView,
     WorkerView,
 )
+from gateway.rollouts import CheckView, RolloutView, SideView, StepView, TransitionView
 
 INSTANCE: Final = InstanceView(
     id="m-1-0",
@@ -122,6 +123,47 @@ CONFIG: Final = {
     "model.m.weights.1": {"value": 95.0, "origin": "run-time"},
 }
 
+ROLLOUT: Final = RolloutView(
+    id="m/2",
+    model="m",
+    version="2",
+    stable="1",
+    phase="step",
+    step=1,
+    steps=(
+        StepView(5.0, 600.0, 100, False, 1.7e9 + 60, None),
+        StepView(25.0, 600.0, 100, True, None, None),
+        StepView(100.0, 0.0, 0, False, None, None),
+    ),
+    replicas=1,
+    reason="step 1 of 3: 5 % of new requests go to version 2",
+    began=1.7e9,
+    since=1.7e9 + 60,
+    hold_left_s=312.0,
+    requests_left=12,
+    ended=None,
+    canary=SideView("2", 88, 1, 1 / 88, 0.84, 0.12, 0, 1, 1),
+    baseline=SideView("1", 1672, 9, 9 / 1672, 0.8, None, 0, 2, 2),
+    checks=(CheckView("errors", True, "0 of 20 requests failed"),),
+    transitions=(
+        TransitionView(1.7e9, "pending", 0, "asked for", "ada at 127.0.0.1"),
+        TransitionView(1.7e9 + 60, "step", 1, "validated", "gateway"),
+    ),
+    verbs=("promote", "pause", "abort"),
+)
+ROLLED_BACK: Final = replace(
+    ROLLOUT,
+    id="m/1",
+    phase="rolled_back",
+    reason="7 of 12 requests failed at version 2, of version 1 in the same time 0 of 230",
+    hold_left_s=0.0,
+    requests_left=0,
+    began=1.7e9 - 900,
+    ended=1.7e9 - 300,
+    checks=(),
+    verbs=("retry",),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -146,6 +188,7 @@ class FakeControl:
     draining: list[DrainView] = field(default_factory=lambda: [DRAIN])  # the last one stays
     held: tuple[LeaseView, ...] = (LEASE,)
     found: tuple[Problem, ...] = ()
+    rolling: tuple[RolloutView, ...] = (ROLLOUT, ROLLED_BACK)
     denial: Denied | None = None
     receipt: Receipt = RECEIPT
     callers: list[str] = field(default_factory=list)
@@ -177,6 +220,9 @@ class FakeControl:
 
     def history(self) -> tuple[ChangeView, ...]:
         return CHANGES
+
+    def rollouts(self, model: str | None) -> tuple[RolloutView, ...]:
+        return tuple(one for one in self.rolling if model in {None, one.model})
 
     def config(self) -> dict[str, Any]:
         return CONFIG
