@@ -39,6 +39,7 @@ TASTE: Final = (
     "gateway/dataplane/",
     "gateway/control.py",
     "gateway/store/",
+    "gateway/rollout/",
     "gateway/fleet/",
     "gateway/launch/",
     "gateway/telemetry/",

@@ -1,0 +1,1 @@
+"""Rollouts: what decides whether a new version takes the traffic."""

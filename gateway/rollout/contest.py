@@ -1,0 +1,134 @@
+"""Two versions compared by a share of bad requests, block by block.
+
+Floor 1, pure.   Flow: counts -> [contest] -> analysis
+A block ends as soon as it holds requests of both sides; when it ends depends on how many there
+were, never on how they went. So what befell both in the same moments blames neither.
+Two wagers, and only what both have proved is proof: that the canary is worse than a limit, and
+that it is worse than stable was in the same blocks.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from gateway.rollout.wager import (
+    NONE,
+    UNPLAYED,
+    Share,
+    Wager,
+    against_limit,
+    against_stable,
+    believable,
+)
+
+REMEMBERED: Final = 200.0  # of stable's latest requests: what is expected of it next
+PRIOR_BAD: Final = 0.1  # before anything was seen: one in a hundred, worth ten requests
+PRIOR_OF: Final = 10.0
+LONELY: Final = 50  # of the canary's requests without one of stable's: stable serves no longer
+
+STALE: Final = 100  # of stable's requests without one of the canary's
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Stable's latest requests, older ones fading."""
+
+    bad: float = 0.0
+    of: float = 0.0
+
+    @property
+    def share(self) -> float:
+        return believable((self.bad + PRIOR_BAD) / (self.of + PRIOR_OF))
+
+    def after(self, seen: Share) -> "Memory":
+        kept = max(1 - seen.of / REMEMBERED, 0.0)
+        return Memory(self.bad * kept + seen.bad, self.of * kept + seen.of)
+
+
+UNKNOWN: Final = Memory()
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    limit: Wager = UNPLAYED
+    stable: Wager = UNPLAYED
+    memory: Memory = UNKNOWN
+    canary_open: Share = NONE  # the block that has not ended
+    stable_open: Share = NONE
+    canary_all: Share = NONE  # since the contest began
+
+    @property
+    def proof_log(self) -> float:
+        """What both wagers have won."""
+        return min(self.limit.wealth_log, self.stable.wealth_log)
+
+    def to_json(self) -> list[Any]:
+        return [
+            [self.limit.to_json(), self.stable.to_json()],
+            [self.memory.bad, self.memory.of],
+            [
+                [share.bad, share.of]
+                for share in (self.canary_open, self.stable_open, self.canary_all)
+            ],
+        ]
+
+    @staticmethod
+    def from_json(told: list[Any]) -> "Contest":
+        wagers, memory, shares = told
+        limit, stable = (Wager.from_json(one) for one in wagers)
+        return Contest(limit, stable, Memory(*memory), *(Share(*one) for one in shares))
+
+
+UNFOUGHT: Final = Contest()
+
+
+def fought(
+    contest: Contest, canary: Share, stable: Share, limit: float, alone: bool = False
+) -> Contest:
+    """After a batch of both. `alone`: stable is sent nothing, the limit is all there is."""
+    contest = replace(
+        contest,
+        canary_open=contest.canary_open + canary,
+        stable_open=contest.stable_open + stable,
+        canary_all=contest.canary_all + canary,
+    )
+    if not contest.canary_open.of:
+        return _waiting(contest, stable)
+    if contest.stable_open.of:
+        return _ended(contest, limit)
+    if alone or contest.canary_open.of >= LONELY:
+        return _ended_alone(contest, limit)
+    return contest
+
+
+def _waiting(contest: Contest, latest: Share) -> Contest:
+    """Stable alone: what it did long before the canary's next request is not the same moment."""
+    if contest.stable_open.of <= STALE:
+        return contest
+    old = Share(contest.stable_open.bad - latest.bad, contest.stable_open.of - latest.of)
+    return replace(contest, stable_open=latest, memory=contest.memory.after(old))
+
+
+def _ended(contest: Contest, limit: float) -> Contest:
+    canary, stable = contest.canary_open, contest.stable_open
+    memory = contest.memory.after(stable)
+    claimed = believable(max(limit, memory.share))
+    duel = against_stable(canary, stable, limit, contest.memory.share)
+    return replace(
+        contest,
+        limit=contest.limit.after(canary.of, against_limit(canary, claimed)),
+        stable=contest.stable.after(canary.of, duel),
+        memory=memory,
+        canary_open=NONE,
+        stable_open=NONE,
+    )
+
+
+def _ended_alone(contest: Contest, limit: float) -> Contest:
+    canary = contest.canary_open
+    gains = against_limit(canary, believable(limit))
+    return replace(
+        contest,
+        limit=contest.limit.after(canary.of, gains),
+        stable=contest.stable.after(canary.of, gains),
+        canary_open=NONE,
+    )
