@@ -1,4 +1,4 @@
-"""Writes the parts of README.md that are drawn from the code: `make docs`.
+"""Writes the parts of README.md and docs/ that are drawn from the code: `make docs`.
 
 Floor 5.
 Each part stands between `<!-- begin: NAME -->` and `<!-- end: NAME -->`; a test fails when one of
@@ -12,11 +12,13 @@ from typing import Final
 
 from admin.openapi import OPERATIONS
 from gateway.errors import REFUSALS
+from gateway.rollout.machine import diagram
 from gateway.telemetry import fleet, metrics
 from sluicegate.v1.states import PROGRESS, TRANSITIONS, Phase, State
 
 ROOT: Final = Path(__file__).parents[1]
 README: Final = ROOT / "README.md"
+ROLLOUTS: Final = ROOT / "docs" / "rollouts.md"
 SOURCES: Final = {"sluicegate": "proto/sluicegate", "gateway": "gateway", "backends": "backends",
                   "admin": "admin"}  # fmt: skip
 
@@ -59,6 +61,10 @@ def states() -> str:
     return (
         f"{diagram}\n\nPhases, with the percent of the way at which each ends: {', '.join(phases)}."
     )
+
+
+def phases() -> str:
+    return f"```mermaid\n{diagram()}\n```"
 
 
 def errors() -> str:
@@ -136,25 +142,31 @@ def reading_order() -> str:
     return "\n".join(f"- `{path}` - {first_line(path)}" for path in in_order(files()))
 
 
-PARTS: Final[dict[str, Callable[[], str]]] = {
-    "states": states,
-    "errors": errors,
-    "metrics": metric_rows,
-    "admin": admin_calls,
-    "reading order": reading_order,
+Parts = dict[str, Callable[[], str]]
+PARTS: Final[dict[Path, Parts]] = {
+    README: {
+        "states": states,
+        "errors": errors,
+        "metrics": metric_rows,
+        "admin": admin_calls,
+        "reading order": reading_order,
+    },
+    ROLLOUTS: {"phases": phases},
 }
 
 
-def filled(text: str) -> str:
-    """The text with every part as it should be."""
-    for name, draw in PARTS.items():
+def filled(path: Path) -> str:
+    """The text of the file with every part as it should be."""
+    text = path.read_text()
+    for name, draw in PARTS[path].items():
         begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
         if text.count(begin) != 1 or text.count(end) != 1:
-            raise SystemExit(f"README.md must have one part named {name}")
+            raise SystemExit(f"{path.name} must have one part named {name}")
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}{draw()}\n{end}{rest.partition(end)[2]}"
     return text
 
 
 if __name__ == "__main__":
-    README.write_text(filled(README.read_text()))
+    for file in PARTS:
+        file.write_text(filled(file))

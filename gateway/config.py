@@ -30,6 +30,8 @@ from gateway.config_tables import Device as Device
 from gateway.config_tables import Instance as Instance
 from gateway.config_tables import Model as Model
 from gateway.config_tables import Poll as Poll
+from gateway.config_tables import Rollout as Rollout
+from gateway.config_tables import Step as Step
 from gateway.config_tables import Timeouts as Timeouts
 from gateway.config_values import NAME as NAME
 from gateway.config_values import NAME_RULE as NAME_RULE
@@ -138,10 +140,12 @@ def unchangeable(old: Settings, new: Settings) -> tuple[Problem, ...]:
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
-    """Leaves by dotted path. Lists of tables are keyed by their name or id, never by position."""
+    """Leaves by dotted path. Lists of tables are keyed by their name or id, never by position; a
+    list whose rows have neither is one value.
+    """
     if isinstance(value, dict):
         rows = value.items()
-    elif isinstance(value, tuple) and value and isinstance(value[0], dict):
+    elif isinstance(value, tuple) and value and {"name", "id"} & set(value[0]):
         rows = {one.get("name") or one["id"]: one for one in value}.items()
     else:
         return {path: value}

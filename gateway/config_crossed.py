@@ -4,6 +4,7 @@ Floor 1, pure.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from gateway.config_tables import INSTANCES_MAX, Device, Instance, Model
 from gateway.config_values import NAME
@@ -66,6 +67,11 @@ def _models(models: Sequence[Model], devices: set[str]) -> Iterator[Problem]:
             if version not in model.weights:
                 rule = "must be a version with a weight: add it to weights, with 0 for none"
                 yield Problem(f"{at}.replicas.{version}", rule)
+        for number, (one, after) in enumerate(pairwise(model.rollout.steps), 1):
+            if after.weight <= one.weight:
+                rule = f"must be more than {one.weight:g}, which the step before has, "
+                path = f"{at}.rollout.steps[{number}].weight"
+                yield Problem(path, f"{rule}not {after.weight:g}")
 
 
 def _launched(models: Sequence[Model], instances: Sequence[Instance]) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ from gateway.config_values import (
     Loopback,
     Name,
     PositiveSeconds,
+    Ratio,
     Seconds,
     StoreUrl,
     Weight,
@@ -104,6 +105,39 @@ class Device(Table):
     memory_gb: float = Field(gt=0, le=100_000, allow_inf_nan=False)
 
 
+class Step(Table):
+    """Of a rollout: this percent of the model's new requests, for at least so long."""
+
+    weight: float = Field(gt=0, le=100, allow_inf_nan=False)
+    hold_s: Seconds = 600
+    requests_min: int = Field(100, ge=0, le=1_000_000_000)
+    gate: bool = False  # true: waits for `promote` at its end
+
+
+class Validation(Table):
+    """Of a new version, before any real request reaches it."""
+
+    samples: str = ""  # a JSONL file; "": none
+    error_ratio_max: Ratio = 0
+    latency_ratio_max: float = Field(2, ge=0, le=1000, allow_inf_nan=False)
+    answers: Literal["off", "exact", "similar"] = "off"
+    similarity: Ratio = 0.9
+
+
+class Rollout(Table):
+    steps: tuple[Step, ...] = Field(
+        (Step(weight=5), Step(weight=25), Step(weight=100)), min_length=1, max_length=100
+    )
+    ready_timeout_s: PositiveSeconds = 1800
+    keep_old_s: Seconds = 600
+    failure_limit: float = Field(0.05, gt=0, lt=1)
+    false_alarm: float = Field(0.01, gt=0, lt=0.5)
+    latency_ratio_max: float = Field(2, ge=0, le=1000, allow_inf_nan=False)
+    ttft_ratio_max: float = Field(2, ge=0, le=1000, allow_inf_nan=False)
+    at_rollback: Literal["finish", "cut"] = "finish"
+    validation: Validation = Validation()
+
+
 class Model(Table):
     name: Name
     weights: dict[Name, Weight] = Field(min_length=1)
@@ -120,6 +154,7 @@ class Model(Table):
     memory_gb: float = Field(0, ge=0, le=100_000, allow_inf_nan=False)  # 0: by the manifest
     threads: int = Field(0, ge=0, le=1024)  # of a launched instance; 0: all cores
     command: tuple[str, ...] = ()  # (): `sluicegate instance` on the snapshot
+    rollout: Rollout = Rollout()
 
 
 class Instance(Table):

@@ -1,4 +1,4 @@
-"""README.md tells the truth about the code it was drawn from."""
+"""README.md and docs/ tell the truth about the code they were drawn from."""
 
 import re
 import subprocess
@@ -11,14 +11,16 @@ from docs.generate import PARTS, README, filled
 ROOT = Path(__file__).parents[1]
 
 
-def test_what_is_drawn_from_the_code_is_current() -> None:
-    text = README.read_text()
-    assert filled(text) == text, "run make docs"
+@pytest.mark.parametrize("path", PARTS)
+def test_what_is_drawn_from_the_code_is_current(path: Path) -> None:
+    assert filled(path) == path.read_text(), "run make docs"
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_every_part_says_something(name: str) -> None:
-    assert len(PARTS[name]().splitlines()) > 3
+@pytest.mark.parametrize(
+    ("path", "name"), [(path, name) for path, parts in PARTS.items() for name in parts]
+)
+def test_every_part_says_something(path: Path, name: str) -> None:
+    assert len(PARTS[path][name]().splitlines()) > 3
 
 
 def test_no_placeholder_is_left() -> None:

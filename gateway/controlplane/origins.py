@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from gateway.config import Step
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.records import Intent
 
@@ -43,6 +44,8 @@ def _walk(table: BaseModel, path: str = "") -> Iterator[tuple[str, Any, str]]:
         key = f"{path}{name}"
         if isinstance(value, BaseModel):
             yield from _walk(value, f"{key}.")
+        elif isinstance(value, tuple) and value and isinstance(value[0], Step):
+            yield key, [row.model_dump() for row in value], origin
         elif isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
             for row in value:
                 title = getattr(row, "name", None) or getattr(row, "id", "")

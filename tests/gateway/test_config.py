@@ -17,7 +17,9 @@ from gateway.config import (
     Instance,
     Model,
     Problem,
+    Rollout,
     Settings,
+    Step,
     changed,
     is_address,
     parse,
@@ -210,9 +212,36 @@ def test_config_toml_says_every_key_of_the_tables_at_its_default() -> None:
 )
 def test_config_toml_says_every_key_of_the_lists(table: str, kind: type[BaseModel]) -> None:
     block = re.split(rf"^(?:# )?\[\[{table}\]\].*$", _config(), flags=re.MULTILINE)[1]
-    block = re.split(r"^(?:# )?\[\[", block, flags=re.MULTILINE)[0]
+    block = re.split(r"^(?:# )?\[", block, flags=re.MULTILINE)[0]
     written = set(re.findall(r"^(?:# )?(\w+) = ", block, re.MULTILINE))
-    assert written == set(kind.model_fields)
+    assert written == set(kind.model_fields) - {"rollout"}
+
+
+def test_config_toml_says_every_key_of_a_rollout_at_its_default() -> None:
+    written = tomllib.loads(_config())["model"][0]["rollout"]
+    assert set(written) == set(Rollout.model_fields)
+    assert set(written["validation"]) == set(type(Rollout().validation).model_fields)
+    assert all(set(step) == set(Step.model_fields) for step in written["steps"])
+    assert parse(_config()).model[0].rollout == Rollout()
+
+
+def test_the_steps_of_a_rollout_rise_and_end_at_all_traffic_at_most() -> None:
+    text = "[[model]]\nname = 'm'\nweights = { '1' = 1 }\n[model.rollout]\nsteps = [%s]"
+    for steps, problem in (
+        ("", "model[0].rollout.steps: must have at least 1 entry"),
+        ("{ weight = 101 }", "model[0].rollout.steps[0].weight: must be at most 100.0, not 101"),
+        (
+            "{ weight = 25 }, { weight = 5 }",
+            "model[0].rollout.steps[1].weight: must be more than 25, which the step before has",
+        ),
+        ("{ weight = 5, hold = 3 }", "model[0].rollout.steps[0].hold: is not a key"),
+    ):
+        with pytest.raises(ConfigInvalid) as caught:
+            parse(text % steps)
+        assert str(caught.value).startswith(problem)
+    before = parse(text % "{ weight = 5 }")
+    after = parse(text % "{ weight = 5, hold_s = 1 }")
+    assert changed(before, after) == ("model.m.rollout.steps",)
 
 
 def test_config_toml_explains_every_key() -> None:
