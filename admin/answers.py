@@ -12,8 +12,8 @@ import orjson
 from aiohttp import web
 
 from admin import guard, refusals, views
+from admin.fields import Problems
 from admin.refusals import Refused
-from admin.requests import Problems
 from gateway.control import Control, Denied
 
 CONTROL: Final = web.AppKey("control", Control)

@@ -11,8 +11,10 @@ from aiohttp import web
 
 from admin import changes, reading
 from admin.answers import CONTROL, guarding, refusing
+from admin.asking import BODY_MAX_BYTES
 from admin.events import Streams
 from admin.openapi import PREFIX
+from admin.rollouts import routes as rollouts
 from gateway.control import Control
 
 IDLE_S: Final = 60.0  # for a request's head, and between two: longer than scrapes are apart
@@ -27,7 +29,7 @@ def served(app: web.Application, farewell_s: float, idle_s: float = IDLE_S) -> w
 
 def create_app(control: Control) -> web.Application:
     """The application for the admin socket; its runner's cleanup ends open event streams."""
-    app = web.Application(middlewares=[refusing, guarding], client_max_size=changes.BODY_MAX_BYTES)
+    app = web.Application(middlewares=[refusing, guarding], client_max_size=BODY_MAX_BYTES)
     app[CONTROL] = control
     app[reading.STREAMS] = streams = Streams()
 
@@ -37,6 +39,7 @@ def create_app(control: Control) -> web.Application:
     app.on_shutdown.append(close_streams)
     app.add_routes(_beside())
     app.add_routes(_under(PREFIX))
+    app.add_routes(_of_rollouts(PREFIX))
     return app
 
 
@@ -78,4 +81,19 @@ def _under(prefix: str) -> list[web.RouteDef]:
         web.post(f"{prefix}/config/check", changes.check_config),
         web.post(f"{prefix}/config/reload", changes.reload),
         web.get(f"{prefix}/openapi.json", reading.openapi),
+    ]
+
+
+def _of_rollouts(prefix: str) -> list[web.RouteDef]:
+    one = f"{prefix}/models/{{model}}/rollout"
+    return [
+        web.get(f"{prefix}/rollouts", rollouts.every),
+        web.get(f"{one}s", rollouts.history),
+        web.get(one, rollouts.latest),
+        web.post(one, rollouts.start),
+        web.post(f"{one}/promote", rollouts.promote),
+        web.post(f"{one}/pause", rollouts.pause),
+        web.post(f"{one}/resume", rollouts.resume),
+        web.post(f"{one}/abort", rollouts.abort),
+        web.post(f"{one}/retry", rollouts.retry),
     ]

@@ -33,9 +33,20 @@ CHANGE: Final = (400, 408, 409, 412, 413, 415, 503, 504)  # what every change ma
 
 
 def _change(
-    method: str, path: str, summary: str, body: str = "", answer: str = "Receipt"
+    method: str,
+    path: str,
+    summary: str,
+    body: str = "",
+    answer: str = "Receipt",
+    also: tuple[str, ...] = (),
 ) -> Operation:
-    return Operation(method, PREFIX + path, summary, answer, (404, *CHANGE), body, MADE)
+    query = (*MADE, *also)
+    return Operation(method, PREFIX + path, summary, answer, (404, *CHANGE), body, query)
+
+
+def _rollout(verb: str, summary: str, body: str = "") -> Operation:
+    path = "/models/{model}/rollout" + (f"/{verb}" if verb else "")
+    return _change("POST", path, summary, body, "RolloutReceipt")
 
 
 def _read(path: str, summary: str, answer: str, *refused: int) -> Operation:
@@ -69,8 +80,23 @@ OPERATIONS: Final = (
     _read("/drains/{instance}", "The drain of one instance.", "Drain", 404),
     _read("/models", "Models, versions and weights.", "Models"),
     _read("/models/{model}", "One model.", "Model", 404),
-    _change("PUT", "/models/{model}/weights", "All weights of the model at once.", "Weights"),
+    _change(
+        "PUT",
+        "/models/{model}/weights",
+        "All weights of the model at once.",
+        "Weights",
+        also=("override",),
+    ),
     _change("DELETE", "/models/{model}/weights", "Back to what config.toml says."),
+    _read("/rollouts", "Rollouts of every model, newest first.", "Rollouts"),
+    _read("/models/{model}/rollouts", "Those of one model, newest first.", "Rollouts", 404),
+    _read("/models/{model}/rollout", "The one that runs, or that ended last.", "Rollout", 404),
+    _rollout("", "Roll a version out, step by step.", "RolloutToStart"),
+    _rollout("promote", "To the next step now; `full`: to all traffic.", "RolloutToPromote"),
+    _rollout("pause", "Stay at this weight until it is resumed."),
+    _rollout("resume", "Go on from where it was paused."),
+    _rollout("abort", "Roll back: no new request goes to the version.", "RolloutToAbort"),
+    _rollout("retry", "The one that was rolled back, from its beginning.", "RolloutToRetry"),
     Operation(
         "GET",
         f"{PREFIX}/leases",
@@ -104,6 +130,10 @@ OPERATIONS: Final = (
 PARAMETERS: Final = {
     "wait": ("Answer once every worker serves the change.", {"enum": ["1", "true", "0", "false"]}),
     "dry_run": ("Say what would change.", {"enum": ["1", "true", "0", "false"]}),
+    "override": (
+        "Although a rollout owns the weights.",
+        {"enum": ["1", "true", "0", "false"]},
+    ),
     "follow": ("0: end after what is remembered.", {"enum": ["1", "true", "0", "false"]}),
     "after": ("The number of the last event that is known.", {"type": "integer", "minimum": 0}),
     "instance": ("Only of this instance.", {"type": "string"}),
@@ -152,7 +182,7 @@ def _parameters(operation: Operation) -> list[Document]:
     for name in operation.query:
         description, schema = PARAMETERS[name]
         found.append({"name": name, "in": "query", "description": description, "schema": schema})
-    if operation.query == MADE:
+    if set(MADE) <= set(operation.query):
         description = "Only while this is the revision; else 412."
         schema = {"type": "string"}
         found.append(

@@ -7,9 +7,10 @@ Whether the thing asked for is possible is for the control process to say.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
+from admin.fields import Fields, Problems, fields_of
 from gateway.control import (
     NAME,
     NAME_RULE,
@@ -24,11 +25,8 @@ from gateway.control import (
 
 WEIGHT_MAX: Final = 1_000_000  # as in config.toml
 GRACE_MAX_S: Final = 604_800  # a week, as every duration in config.toml
-TEXT_MAX: Final = 4096  # characters: longer than any name or address
 NUMBER_MAX: Final = (1 << 63) - 1  # of a revision or an event, as the store keeps them
 SWITCHES: Final = {"1": True, "true": True, "0": False, "false": False}
-
-Problems = tuple[Problem, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,102 +52,35 @@ class Filter:
     model: str | None
 
 
-@dataclass(slots=True)
-class _Fields:
-    """The keys of one JSON object, taken one by one; what is wrong with them is collected."""
-
-    rest: dict[str, Any]
-    problems: list[Problem] = field(default_factory=list)
-
-    def wrong(self, key: str, rule: str, value: Any) -> None:
-        self.problems.append(Problem(key, f"must be {rule}, not {_spelled(value)}"))
-
-    def text(self, key: str, length_max: int = TEXT_MAX, length_min: int = 1) -> str:
-        if key not in self.rest:
-            self.problems.append(Problem(key, "is missing"))
-            return ""
-        value = self.rest.pop(key)
-        if not isinstance(value, str) or not length_min <= len(value) <= length_max:
-            self.wrong(key, f"a string of {length_min} to {length_max} characters", value)
-            return ""
-        return value
-
-    def switch(self, key: str) -> bool:
-        value = self.rest.pop(key, False)
-        if not isinstance(value, bool):
-            self.wrong(key, "true or false", value)
-            return False
-        return value
-
-    def number(self, key: str, most: float) -> float:
-        if key not in self.rest:
-            self.problems.append(Problem(key, "is missing"))
-            return 0.0
-        value = self.rest.pop(key)
-        # bool is an int to Python; NaN fails every comparison.
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-            self.wrong(key, f"a number from 0 to {most}", value)
-            return 0.0
-        return float(value)
-
-    def finish(self) -> Problems:
-        """All problems; keys that nobody took are among them."""
-        unknown = [Problem(key, "is not a key that this request knows") for key in self.rest]
-        return (*self.problems, *unknown)
-
-
-def _fields(body: Any) -> _Fields:
-    if isinstance(body, dict):
-        return _Fields(dict(body))
-    return _Fields({}, [Problem("", f"must be a JSON object, not {_spelled(body)}")])
-
-
-def _spelled(value: Any) -> str:
-    """The value as JSON would spell it, short enough for a sentence."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return str(value).lower()
-        case str():
-            return f'"{value[:40]}..."' if len(value) > 40 else f'"{value}"'
-        case list():
-            return "a list"
-        case dict():
-            return "an object"
-        case _:
-            return str(value)
-
-
 # --- bodies --------------------------------------------------------------------------------------
 
 
 def nothing(body: Any) -> Problems:
     """What is wrong with the body of a request that takes none; `{}` is none."""
-    return _fields(body).finish()
+    return fields_of(body).finish()
 
 
-def set_weights(model: str, body: Any) -> SetWeights | Problems:
-    fields = _fields(body)
+def set_weights(model: str, body: Any, override: bool = False) -> SetWeights | Problems:
+    fields = fields_of(body)
     weights = {version: fields.number(version, WEIGHT_MAX) for version in tuple(fields.rest)}
     if not weights and not fields.problems:
         fields.problems.append(Problem("", 'must name at least one version: {"1": 100}'))
-    return fields.finish() or SetWeights(model, weights)
+    return fields.finish() or SetWeights(model, weights, override)
 
 
 def set_instance_weight(instance: str, body: Any) -> SetInstanceWeight | Problems:
-    fields = _fields(body)
+    fields = fields_of(body)
     weight = fields.number("weight", WEIGHT_MAX)
     return fields.finish() or SetInstanceWeight(instance, weight)
 
 
 def drain_instance(instance: str, body: Any) -> DrainInstance | Problems:
-    fields = _fields(body)
+    fields = fields_of(body)
     grace_s, stop, force = _grace(fields), fields.switch("stop"), fields.switch("force")
     return fields.finish() or DrainInstance(instance, grace_s, stop, force)
 
 
-def _grace(fields: _Fields) -> float | None:
+def _grace(fields: Fields) -> float | None:
     """Null, or nothing: the gateway's own."""
     if fields.rest.get("grace_s") is None:
         fields.rest.pop("grace_s", None)
@@ -158,7 +89,7 @@ def _grace(fields: _Fields) -> float | None:
 
 
 def stop_instance(instance: str, body: Any) -> StopInstance | Problems:
-    fields = _fields(body)
+    fields = fields_of(body)
     grace_s, force = _grace(fields), fields.switch("force")
     if force and grace_s is not None:
         fields.wrong("grace_s", "left out with force, which waits for nothing", grace_s)
@@ -166,7 +97,7 @@ def stop_instance(instance: str, body: Any) -> StopInstance | Problems:
 
 
 def add_instance(body: Any) -> AddInstance | Problems:
-    fields = _fields(body)
+    fields = fields_of(body)
     added = AddInstance(
         id=_name(fields, "id"),
         model=_name(fields, "model"),
@@ -177,14 +108,14 @@ def add_instance(body: Any) -> AddInstance | Problems:
     return fields.finish() or added
 
 
-def _name(fields: _Fields, key: str) -> str:
+def _name(fields: Fields, key: str) -> str:
     value = fields.text(key)
     if value and not NAME.fullmatch(value):
         fields.wrong(key, NAME_RULE, value)
     return value
 
 
-def _address(fields: _Fields, key: str) -> str:
+def _address(fields: Fields, key: str) -> str:
     value = fields.text(key)
     if value and not is_address(value):
         fields.wrong(key, '"host:port"', value)
@@ -193,7 +124,7 @@ def _address(fields: _Fields, key: str) -> str:
 
 def config_text(body: Any, length_max: int) -> str | Problems:
     """The candidate config.toml in `{"text": ...}`; an empty file is one too."""
-    fields = _fields(body)
+    fields = fields_of(body)
     text = fields.text("text", length_max, 0)
     return fields.finish() or text
 
@@ -201,8 +132,11 @@ def config_text(body: Any, length_max: int) -> str | Problems:
 # --- queries and fields --------------------------------------------------------------------------
 
 
-def options(query: Mapping[str, str], if_match: str | None) -> Options | Problems:
-    problems = _unknown(query, ("wait", "dry_run"))
+def options(
+    query: Mapping[str, str], if_match: str | None, also: tuple[str, ...] = ()
+) -> Options | Problems:
+    """`also`: parameters that this change knows besides."""
+    problems = _unknown(query, ("wait", "dry_run", *also))
     wait = _switch(query, "wait", False, problems)
     dry_run = _switch(query, "dry_run", False, problems)
     revision = None
@@ -210,6 +144,13 @@ def options(query: Mapping[str, str], if_match: str | None) -> Options | Problem
         # A revision, bare or quoted as the field's grammar has it (RFC 9110 section 13.1.1).
         revision = _number(if_match.strip().strip('"'), "If-Match", "a revision", problems)
     return tuple(problems) or Options(wait, dry_run, revision)
+
+
+def overriding(query: Mapping[str, str]) -> bool | tuple[Problem, ...]:
+    """Whether weights are set although a rollout owns them."""
+    problems: list[Problem] = []
+    chosen = _switch(query, "override", False, problems)
+    return tuple(problems) or chosen
 
 
 def following(query: Mapping[str, str], last_event_id: str | None) -> Following | Problems:

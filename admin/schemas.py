@@ -10,8 +10,17 @@ from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from admin.requests import GRACE_MAX_S, WEIGHT_MAX
+from admin.rollouts.requests import COUNT_MAX, PERCENT_MAX, REPLICAS_MAX
 from admin.views import NULLS, Document
-from gateway.control import ChangeView, DrainView, InstanceView, LeaseView, ModelView, StatusView
+from gateway.control import (
+    ChangeView,
+    DrainView,
+    InstanceView,
+    LeaseView,
+    ModelView,
+    RolloutView,
+    StatusView,
+)
 
 TEXT: Final = {"type": "string", "minLength": 1}
 FLAG: Final = {"type": "boolean"}
@@ -26,6 +35,7 @@ NAMES: Final[dict[type, str]] = {
     DrainView: "Drain",
     LeaseView: "Lease",
     ChangeView: "Change",
+    RolloutView: "Rollout",
 }
 
 
@@ -91,6 +101,7 @@ def schemas() -> Document:
         "Drains": _listing("drains", "Drain"),
         "Leases": _listing("leases", "Lease"),
         "History": _listing("history", "Change"),
+        "Rollouts": _listing("rollouts", "Rollout"),
         "Config": _object(
             {
                 **NUMBERS,
@@ -111,6 +122,13 @@ def schemas() -> Document:
                 **receipt,
                 "dry_run": FLAG,
                 "drain": {"anyOf": [reference("Drain"), {"type": "null"}]},
+            }
+        ),
+        "RolloutReceipt": _object(
+            {
+                **receipt,
+                "dry_run": FLAG,
+                "rollout": {"anyOf": [reference("Rollout"), {"type": "null"}]},
             }
         ),
         "Document": {"type": "object"},
@@ -140,5 +158,35 @@ def _bodies() -> Document:
             {"grace_s": GRACE, "stop": FLAG, "force": FLAG}, optional=("grace_s", "stop", "force")
         ),
         "Weights": {"type": "object", "additionalProperties": WEIGHT, "minProperties": 1},
+        **_rollouts(),
         "ConfigText": _object({"text": {"type": "string"}}),
+    }
+
+
+def _rollouts() -> Document:
+    """Of requests, too."""
+    whole = {"type": "integer", "minimum": 0}
+    step = {
+        "weight": {"type": "number", "minimum": 0, "maximum": PERCENT_MAX},
+        "hold_s": {"type": "number", "minimum": 0, "maximum": GRACE_MAX_S},
+        "requests_min": {**whole, "maximum": COUNT_MAX},
+        "gate": FLAG,
+    }
+    start = {
+        "version": TEXT,
+        "replicas": {"type": ["integer", "null"], "minimum": 0, "maximum": REPLICAS_MAX},
+        "steps": {
+            "anyOf": [
+                {"type": "array", "items": _object(step, ("hold_s", "requests_min", "gate"))},
+                {"type": "null"},
+            ]
+        },
+        "samples": {"type": ["string", "null"]},
+        "force": FLAG,
+    }
+    return {
+        "RolloutToStart": _object(start, ("replicas", "steps", "samples", "force")),
+        "RolloutToPromote": _object({"full": FLAG}, ("full",)),
+        "RolloutToAbort": _object({"reason": {"type": "string"}}, ("reason",)),
+        "RolloutToRetry": _object({"force": FLAG}, ("force",)),
     }

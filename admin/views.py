@@ -20,6 +20,7 @@ from gateway.control import (
     ModelView,
     Problem,
     Receipt,
+    RolloutView,
     StatusView,
 )
 
@@ -55,6 +56,10 @@ def lease(view: LeaseView) -> Document:
 
 
 def change(view: ChangeView) -> Document:
+    return asdict(view)
+
+
+def rollout(view: RolloutView) -> Document:
     return asdict(view)
 
 

@@ -10,12 +10,23 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-# What admin needs of the config's words; it imports them from here.
+# What admin needs of the config's words and of rollouts; it imports them from here.
 from gateway.config import NAME as NAME
 from gateway.config import NAME_RULE as NAME_RULE
 from gateway.config import Problem as Problem
 from gateway.config import is_address as is_address
-from gateway.rollouts import RolloutAsk, RolloutView
+from gateway.rollouts import AbortRollout as AbortRollout
+from gateway.rollouts import CheckView as CheckView
+from gateway.rollouts import PauseRollout as PauseRollout
+from gateway.rollouts import PromoteRollout as PromoteRollout
+from gateway.rollouts import ResumeRollout as ResumeRollout
+from gateway.rollouts import RetryRollout as RetryRollout
+from gateway.rollouts import RolloutAsk as RolloutAsk
+from gateway.rollouts import RolloutView as RolloutView
+from gateway.rollouts import SideView as SideView
+from gateway.rollouts import StartRollout as StartRollout
+from gateway.rollouts import StepView as StepView
+from gateway.rollouts import TransitionView as TransitionView
 
 # --- what can be read ----------------------------------------------------------------------------
 

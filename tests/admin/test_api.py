@@ -4,7 +4,7 @@ import pytest
 from aiohttp import web
 
 from admin.api import create_app, served
-from admin.changes import BODY_MAX_BYTES
+from admin.asking import BODY_MAX_BYTES
 from tests.admin.conftest import Api
 from tests.admin.fakes import FakeControl
 

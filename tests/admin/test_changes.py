@@ -1,25 +1,27 @@
-import asyncio
 from typing import Any
 
 import pytest
 
-from admin import changes
-from admin.changes import BODY_MAX_BYTES
-from admin.openapi import SAYS
 from gateway.control import (
+    AbortRollout,
     AddInstance,
     Ask,
     CancelLease,
     Denied,
     DrainInstance,
+    PauseRollout,
     Problem,
+    PromoteRollout,
     Reload,
     RemoveInstance,
     ResetInstanceWeight,
     ResetWeights,
+    ResumeRollout,
+    RetryRollout,
     SetInstanceWeight,
     SetWeights,
     StartInstance,
+    StartRollout,
     StopInstance,
     UndrainInstance,
 )
@@ -43,6 +45,14 @@ CHANGES: list[tuple[str, str, dict[str, Any] | None, Ask]] = [
     ("DELETE", "models/m/weights", None, ResetWeights("m")),
     ("DELETE", "leases/00000000000000ff", None, CancelLease("00000000000000ff")),
     ("POST", "config/reload", None, Reload()),
+    ("POST", "models/m/rollout", {"version": "2"}, StartRollout("m", "2")),
+    ("POST", "models/m/rollout/promote", None, PromoteRollout("m")),
+    ("POST", "models/m/rollout/promote", {"full": True}, PromoteRollout("m", True)),
+    ("POST", "models/m/rollout/pause", None, PauseRollout("m")),
+    ("POST", "models/m/rollout/resume", None, ResumeRollout("m")),
+    ("POST", "models/m/rollout/abort", {"reason": "odd"}, AbortRollout("m", "odd")),
+    ("POST", "models/m/rollout/abort", None, AbortRollout("m")),
+    ("POST", "models/m/rollout/retry", {"force": True}, RetryRollout("m", True)),
 ]
 every_change = pytest.mark.parametrize(
     ("method", "path", "body", "ask"), CHANGES, ids=[f"{row[0]} {row[1]}" for row in CHANGES]
@@ -58,6 +68,7 @@ async def test_a_change_is_asked_for_and_answered_with_its_receipt(
     assert answer.status == 200, document
     assert control.asked == [Asked(ask, False, False, None)]
     document.pop("drain", None)
+    document.pop("rollout", None)
     assert document == {
         "generation": 8,
         "revision": 13,
@@ -103,6 +114,7 @@ async def test_a_change_with_an_unknown_parameter_is_not_made(
         ("unknown_instance", 404),
         ("unknown_model", 404),
         ("unknown_lease", 404),
+        ("unknown_rollout", 404),
         ("invalid", 422),
         ("last_routable", 409),
         ("conflict", 409),
@@ -142,6 +154,17 @@ async def test_a_drain_answers_with_the_drain_that_runs(api: Api) -> None:
     assert other["drain"] is None
 
 
+async def test_weights_that_a_rollout_owns_are_set_when_that_is_said(
+    api: Api, control: FakeControl
+) -> None:
+    path = "/admin/v1/models/m/weights?override="
+    for said, override in (("1", True), ("0", False)):
+        assert (await api.put(path + said, json={"1": 9})).status == 200
+        assert control.asked.pop().ask == SetWeights("m", {"1": 9.0}, override)
+    assert (await api.put(path + "yes", json={"1": 9})).status == 422
+    assert control.asked == []
+
+
 async def test_a_candidate_config_is_checked_and_nothing_is_asked(
     api: Api, control: FakeControl
 ) -> None:
@@ -155,72 +178,3 @@ async def test_a_candidate_config_is_checked_and_nothing_is_asked(
     for wrong in ({"text": "", "dry_run": True}, {}, {"text": 1}):
         assert (await api.post("/admin/v1/config/check", json=wrong)).status == 422
     assert (await api.post("/admin/v1/config/check?wait=1", json={"text": ""})).status == 422
-
-
-@pytest.mark.parametrize("raw", [b"{", b"\xff", b'{"weight": NaN}', b"{}{}", b"'a'"])
-async def test_a_body_that_is_not_json_is_400(api: Api, control: FakeControl, raw: bytes) -> None:
-    answer = await api.put(
-        "/admin/v1/instances/i/weight", data=raw, headers={"Content-Type": "application/json"}
-    )
-    assert answer.status == 400
-    assert (await answer.json())["error"]["code"] == "not_json"
-    assert control.asked == []
-
-
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded"])
-async def test_a_body_of_another_type_is_415(api: Api, control: FakeControl, kind: str) -> None:
-    answer = await api.put(
-        "/admin/v1/instances/i/weight", data=b'{"weight": 1}', headers={"Content-Type": kind}
-    )
-    assert answer.status == 415
-    assert (await answer.json())["error"]["message"] == f"send application/json, not {kind}"
-    assert control.asked == []
-
-
-async def test_a_body_past_the_bound_is_413(api: Api, control: FakeControl) -> None:
-    answer = await api.post("/admin/v1/config/check", json={"text": "#" * BODY_MAX_BYTES})
-    assert answer.status == 413
-    assert (await answer.json())["error"]["code"] == "body_too_large"
-    assert control.texts == []
-
-
-@pytest.mark.parametrize(
-    ("said", "by"),
-    [
-        (None, "somebody at 127.0.0.1"),
-        ("ada", "ada at 127.0.0.1"),
-        ("b\u00e9" + "x" * 100, "b" + "x" * 79 + " at 127.0.0.1"),
-    ],
-)
-async def test_the_history_is_told_who_asks(
-    said: str | None, by: str, api: Api, control: FakeControl
-) -> None:
-    headers = {} if said is None else {SAYS: said}
-    await api.request("PUT", "/admin/v1/instances/i/drain", headers=headers)
-    assert control.callers == [by]
-
-
-async def test_a_body_that_does_not_come_is_408(
-    api: Api, control: FakeControl, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(changes, "BODY_S", 0.01)
-    host, port = api.server.host, api.server.port
-    reader, writer = await asyncio.open_connection(host, port)
-    writer.write(
-        b"PUT /admin/v1/models/m/weights HTTP/1.1\r\nHost: localhost\r\n"
-        b"Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
-    )
-    assert await asyncio.wait_for(reader.readline(), 60) == b"HTTP/1.1 408 Request Timeout\r\n"
-    assert control.asked == []
-    writer.close()
-
-
-async def test_a_body_that_would_be_too_large_is_not_waited_for(api: Api) -> None:
-    reader, writer = await asyncio.open_connection(api.server.host, api.server.port)
-    writer.write(
-        b"PUT /admin/v1/models/m/weights HTTP/1.1\r\nHost: localhost\r\n"
-        b"Content-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n"
-    )
-    line = await asyncio.wait_for(reader.readline(), changes.BODY_S / 2)
-    assert line.split()[1] == b"413"
-    writer.close()

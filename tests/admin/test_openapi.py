@@ -20,6 +20,16 @@ BODIES: dict[str, Any] = {
     "InstanceToStop": {"force": False, "grace_s": 5},
     "Weights": {"1": 95},
     "ConfigText": {"text": ""},
+    "RolloutToStart": {
+        "version": "2",
+        "replicas": 2,
+        "steps": [{"weight": 5, "hold_s": 600, "requests_min": 100, "gate": True}, {"weight": 100}],
+        "samples": "samples.jsonl",
+        "force": False,
+    },
+    "RolloutToPromote": {"full": True},
+    "RolloutToAbort": {"reason": "answers are odd"},
+    "RolloutToRetry": {"force": True},
 }
 PARTS = {"{instance}": "m-1-0", "{model}": "m", "{request_id}": "00000000000000ff"}
 every_operation = pytest.mark.parametrize(
