@@ -103,6 +103,15 @@ REFUSALS: Final = _rows(
     Refusal("leases_full", 22, 503, "Service Unavailable", _SERVER, "", "retry"),
     # Never sent: how a request counts whose client left before an instance was picked.
     Refusal("client_gone", 23, 499, "Client Closed Request", _INVALID, "", "retry"),
+    Refusal(
+        "version_blocked",
+        24,
+        503,
+        "Service Unavailable",
+        _SERVER,
+        "destination_unavailable",
+        "fix it",
+    ),
 )
 
 REFUSALS_MAX: Final = 32  # cells kept for them in the segment

@@ -112,7 +112,7 @@ class Version:
 
     name: VersionName
     weight: float  # 0: no request but a pin or a test header
-    blocked: bool  # by a rollback: not even those
+    blocked: bool  # by a rollback: not even those, whatever its weight
     targets: tuple[Target, ...]
 
 
@@ -144,7 +144,11 @@ class Route:
     replayable: bool
     pinnable: bool
     slow_start_s: float
-    canary_fallback: bool  # what failed on a version of less weight may go to that of most
+    canary_fallback: bool  # what failed on a canary may go to the stable version
+    # Of a rollout that runs; without one the test header says nothing, and the version of most
+    # weight is the stable one.
+    canary: VersionName | None
+    stable: VersionName | None
 
 
 @dataclass(frozen=True, slots=True)

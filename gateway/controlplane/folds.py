@@ -6,13 +6,29 @@ held and counted there, or free and counted here, and clears it before it is giv
 """
 
 from collections.abc import Callable
+from operator import add, sub
+from typing import Final
 
 from gateway.fleet.reading import Document, Reading
 from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot
+from gateway.records import BLAMES_INSTANCE, Outcome
+from gateway.rollout.counts import Counts
 from gateway.state.settle import clear_slot
-from gateway.state.shared import ACCEPTED, RECEIVED_BYTES, SLOT_CELLS, Segment
+from gateway.state.shared import (
+    ACCEPTED,
+    APART,
+    ATTEMPTS,
+    FIRST_BYTE,
+    HISTOGRAM_CELLS,
+    LATENCY,
+    RECEIVED_BYTES,
+    SLOT_CELLS,
+    Segment,
+)
 from gateway.store.base import Documents, Put, Remove, Store, StoreFailed
+
+NOTHING: Final = (0,) * SLOT_CELLS
 
 
 class Folds:
@@ -54,8 +70,8 @@ class Folds:
         if key in self._folding or self._segment.in_flight(slot):
             return False
         self._folding.add(key)
-        base = self.retained.get(key, [0] * SLOT_CELLS)
-        cells = list(map(sum, zip(base, self._segment.slot_totals(slot), strict=True)))
+        base = self.retained.get(key, NOTHING)
+        cells = list(map(add, base, self._segment.slot_totals(slot)))
         document = {"model": model, "version": version, "segment": self._number, "cells": cells}
         try:
             put = Put("retained", f"{model}:{version}", document)
@@ -67,6 +83,25 @@ class Folds:
         self.retained[key] = cells
         clear_slot(self._segment, slot)
         return True
+
+    def drawn(self, model: str, version: str) -> Counts:
+        """What weight alone has sent to the version, and how that went, since the segment was made:
+        it only grows until a take-over (FleetSnapshot.segment), from where it begins again at 0.
+        `ttft` is of all whose response began, `latency` of those served.
+
+        Cost: as `slot_totals`, for each incarnation that is not folded yet.
+        """
+        cells = list(self.retained.get((model, version), NOTHING))
+        for slot, holder in self._fleet().book.holders.items():
+            if holder.model == model and holder.version == version:
+                cells = list(map(add, cells, self._segment.slot_totals(slot)))
+        cells = list(map(sub, cells[:APART], cells[APART:]))
+        return Counts(
+            served=cells[ATTEMPTS + Outcome.SERVED],
+            failed=sum(cells[ATTEMPTS + outcome] for outcome in BLAMES_INSTANCE),
+            latency=tuple(cells[LATENCY : LATENCY + HISTOGRAM_CELLS]),
+            ttft=tuple(cells[FIRST_BYTE : FIRST_BYTE + HISTOGRAM_CELLS]),
+        )
 
     def sample(self, name: str) -> tuple[int, int]:
         """Bytes received from the instance's incarnation, and leases that it holds."""

@@ -14,11 +14,14 @@ from gateway.fleet.health import Streak, since
 from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.records import BLAMES_INSTANCE, Health, Outcome
-from gateway.state.shared import ATTEMPTS, Segment
+from gateway.state.shared import APART, ATTEMPTS, Segment
 
 LOOK_S: Final = 1.0  # as often as instances are polled
-FAILED: Final = tuple(ATTEMPTS + int(outcome) for outcome in sorted(BLAMES_INSTANCE))
-SERVED: Final = ATTEMPTS + int(Outcome.SERVED)
+# Also of what no weight has drawn: an instance that fails it is as broken.
+FAILED: Final = tuple(
+    part + ATTEMPTS + int(outcome) for part in (0, APART) for outcome in sorted(BLAMES_INSTANCE)
+)
+SERVED: Final = tuple(part + ATTEMPTS + int(Outcome.SERVED) for part in (0, APART))
 
 
 class Outcomes:
@@ -49,7 +52,7 @@ class Outcomes:
         cells, served, failed = self._segment.cells, 0, 0
         for row in range(self._segment.layout.rows):
             at = self._segment.slot_base(row, slot)
-            served += cells[at + SERVED]
+            served += sum(cells[at + cell] for cell in SERVED)
             failed += sum(cells[at + cell] for cell in FAILED)
         return served, failed
 

@@ -10,7 +10,7 @@ from typing import Final
 from gateway.dataplane.plane import Plane
 from gateway.errors import GatewayError, Refusal
 from gateway.records import Outcome
-from gateway.routing.admit import may_wait, not_ready, pinned, saturated
+from gateway.routing.admit import by_test_header, may_wait, not_ready, pinned, saturated
 from gateway.routing.compiled import CompiledRoute, CompiledTarget, CompiledVersion
 from gateway.routing.pick import NO_KEY, NONE_TRIED, draw_version, pick
 from gateway.routing.replay import relief
@@ -25,18 +25,23 @@ FULL_PAUSE_NS: Final = 100_000_000  # until an instance that said it is full is 
 class Claim:
     """`target` is the last one that it held; `lease` says whether it still does. `attempts` counts
     the leases of this request; `tried` holds the slots that failed it. `unplaced`: it waits for
-    room or for its own body; `listed` is its record then, NO_LEASE where none was free."""
+    room or for its own body; `listed` is its record then, NO_LEASE where none was free. `drawn`:
+    weight alone has chosen the version, so that the next attempt says something of it; not a pin or
+    a test header, and not a failure before."""
 
     __slots__ = (
         "_asks_again_ns",
         "_full_since_ns",
+        "_insists",
         "_key",
         "_pin",
         "_plane",
+        "_test",
         "_wait_key",
         "_waiter",
         "_waits_since_ns",
         "attempts",
+        "drawn",
         "lease",
         "listed",
         "route",
@@ -59,7 +64,10 @@ class Claim:
         self.unplaced = False
         self._waits_since_ns = self._asks_again_ns = self._full_since_ns = 0
         self._pin = ""
+        self._test = b""
+        self._insists = False  # the version was asked for by name or by test header
         self._key = NO_KEY
+        self.drawn = True
         self.lease = NO_LEASE
         self.tried = NONE_TRIED
         self.section = self.attempts = 0
@@ -71,22 +79,33 @@ class Claim:
 
     # -- finding an instance
 
-    def aim(self, route: CompiledRoute, pin: str, key: int) -> None:
-        """Draw the version.
+    def aim(self, route: CompiledRoute, pin: str, test: bytes, key: int) -> None:
+        """Draw the version; `test`: what the test header says, behind a pin.
 
         Raises: GatewayError.
         """
         self.route = route
         self.section = route.section
         self._pin = pin
+        self._test = test
         self._key = key
+        self._insists = False
+        self.drawn = True
         self.tried = NONE_TRIED
         shares = route.shares
-        self.version = shares[0] if len(shares) == 1 and not pin else self._draw(route)
+        plain = len(shares) == 1 and not pin and not test
+        self.version = shares[0] if plain else self._draw(route)
 
     def _draw(self, route: CompiledRoute) -> CompiledVersion:
+        version: CompiledVersion | None = None
         if self._pin:
-            return pinned(route, self._pin)
+            version = pinned(route, self._pin)
+        elif self._test:
+            version = by_test_header(route, self._test)
+        self._insists = version is not None
+        if version is not None:
+            self.drawn = False
+            return version
         version = draw_version(route, self._key)
         if version is None:
             raise not_ready(route, "")
@@ -116,7 +135,9 @@ class Claim:
             self.leave(now)
         slot = self.target.slot
         ledger = self._plane.ledger
-        self.lease = ledger.open(slot, self.section, number, client_id, now, stage, connection)
+        self.lease = ledger.open(
+            slot, self.section, number, client_id, now, stage, connection, self.drawn
+        )
         self.version.tally.held += 1
         self.attempts += 1
 
@@ -147,16 +168,18 @@ class Claim:
             raise GatewayError("unknown_model", f"no model named {model}", model=model)
         self.route = route
         current = route.by_name.get(self.version.name)
-        if current is not None and (self._pin or current in route.shares):
+        if current is not None and (self._insists or current in route.shares):
             self.version = current
         else:
             self.version = self._draw(route)
 
     def fall_back(self) -> None:
         """After a failure that blames the instance: the version that takes over, if there is one.
-        Whoever has pinned a version keeps it."""
+        Whoever insists on a version keeps it. What follows says nothing of a version any more: a
+        request that breaks whoever it meets counts once."""
+        self.drawn = False
         stable = relief(self.route, self.version)
-        if stable is not None and not self._pin:
+        if stable is not None and not self._insists:
             self.version = stable
 
     # -- waiting for one

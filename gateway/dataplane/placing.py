@@ -112,7 +112,7 @@ class Placing(Listener):
         """
         self._framing = framing
         self.generates = generates
-        self.claim.aim(route, pin, key)
+        self.claim.aim(route, pin, self.request.canary, key)
         if not self._place(False, now):
             self.claim.wait(self.number, self.client_id, now)
 

@@ -52,6 +52,8 @@ class Exchange(Placing):
         if head.status == 503 and head.refused:
             self._refused_by_instance(head.refused)
             return False
+        if 400 <= head.status < 500:  # the request is to blame: it says nothing of the version
+            plane.ledger.set_apart(claim.lease)
         self.stage = next_stage(self.stage, stages.ANSWERED)
         self.first_ns = plane.tick()
         self.body.let_go()

@@ -85,6 +85,8 @@ def _routes(fleet: FleetSnapshot, now: float) -> tuple[Route, ...]:
             pinnable=model.pinnable,
             slow_start_s=model.slow_start_s,
             canary_fallback=model.canary_fallback,
+            canary=None,
+            stable=None,
         )
         for model in fleet.settings.model
     )

@@ -11,6 +11,8 @@ from gateway.routing.compiled import CompiledRoute, CompiledVersion
 
 SATURATED_RETRY_S: Final = 1  # room comes with the next request that finishes
 UNKNOWN_RETRY_S: Final = 5  # nobody is loading: as often as a person would look
+ALWAYS: Final = b"always"  # words of the test header
+NEVER: Final = b"never"
 RETRY_MAX_S: Final = 600  # beyond that an estimate says nothing
 
 
@@ -77,9 +79,29 @@ def pinned(route: CompiledRoute, version: str) -> CompiledVersion:
     """
     if not route.pinnable:
         raise GatewayError("bad_request", f"{route.model} does not allow to pin a version")
+    return _whatever_its_weight(route, version)
+
+
+def by_test_header(route: CompiledRoute, said: bytes) -> CompiledVersion | None:
+    """The version that a test header asks for; None while nothing is rolled out.
+
+    A word that is none of ours is refused, rollout or not: who mistypes it would test the wrong
+    version, and not know.
+    Raises: GatewayError.
+    """
+    if said != ALWAYS and said != NEVER:
+        raise GatewayError("bad_request", "x-sluicegate-canary is neither `always` nor `never`")
+    version = route.canary if said == ALWAYS else route.stable
+    return _whatever_its_weight(route, version) if version else None
+
+
+def _whatever_its_weight(route: CompiledRoute, version: str) -> CompiledVersion:
     found = route.by_name.get(version)
     if found is not None:
         return found
+    if version in route.blocked:
+        text = f"{route.model} version {version} was rolled back and gets no requests"
+        raise GatewayError("version_blocked", text, model=route.model, version=version)
     if version in route.known or any(s.version == version for s in route.standings):
         raise not_ready(route, version)
     raise GatewayError("unknown_version", f"{route.model} has no version {version}")

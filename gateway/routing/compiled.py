@@ -197,12 +197,15 @@ class CompiledVersion:
 class CompiledRoute:
     """A model's route. `shares` are the versions that weight reaches; bounds[i] is where the
     (i + 1)th begins in [0, 1). `weighed` are those, and the ones that have no instance now.
-    `stable` is the one of most weight, where what fails on another may go to it. `standings` may
-    be replaced by a Note at any time."""
+    `canary` is the name of the version that is rolled out, `stable` that of the one it is measured
+    against, both "" without a rollout. `relief` takes over what fails on a canary, where that may
+    be. `standings` may be replaced by a Note at any time."""
 
     __slots__ = (
+        "blocked",
         "bounds",
         "by_name",
+        "canary",
         "known",
         "model",
         "pinnable",
@@ -210,6 +213,7 @@ class CompiledRoute:
         "policy",
         "queue_max",
         "queue_timeout_ns",
+        "relief",
         "replayable",
         "section",
         "shares",
@@ -230,10 +234,13 @@ class CompiledRoute:
         self.standings: tuple[Standing, ...] = route.standings
         self.known = frozenset(v.name for v in route.versions)
         self.weighed = frozenset(v.name for v in route.versions if v.weight > 0 and not v.blocked)
+        self.blocked = frozenset(v.name for v in route.versions if v.blocked)
+        self.canary: str = route.canary or ""
+        self.stable: str = route.stable or ""
         self.by_name: dict[str, CompiledVersion] = {}
         self.shares: list[CompiledVersion] = []
         weights: list[float] = []
-        for version in route.versions:
+        for version in _in_order(route):
             if version.blocked:
                 continue
             tally = tallies.setdefault((route.model, version.name), Tally())
@@ -243,15 +250,27 @@ class CompiledRoute:
                 if version.weight > 0:
                     self.shares.append(compiled)
                     weights.append(version.weight)
-        self.stable: CompiledVersion | None = None
+        self.relief: CompiledVersion | None = None
         if route.canary_fallback and weights:
-            self.stable = self.shares[weights.index(max(weights))]
+            named = [version for version in self.shares if version.name == route.stable]
+            most = self.shares[weights.index(max(weights))]
+            self.relief = most if not self.canary else named[0] if named else None
         total = sum(weights)
         self.bounds = [sum(weights[: i + 1]) / total for i in range(len(weights) - 1)]
 
     def share_at(self, position: float) -> CompiledVersion:
         """The version whose share of [0, 1) holds the position. There must be one."""
         return self.shares[bisect_right(self.bounds, position)]
+
+
+def _in_order(route: Route) -> list[Version]:
+    """The versions as they divide [0, 1), whatever the table's order: the canary first. A key below
+    its share is its own, so one that came to it stays for as long as that share grows; and only the
+    stable one, next to it, gives way where the others keep theirs."""
+    first = [route.canary, route.stable]
+    return sorted(
+        route.versions, key=lambda v: (first.index(v.name) if v.name in first else 2, v.name)
+    )
 
 
 Tallies = dict[tuple[str, str], Tally]

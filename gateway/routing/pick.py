@@ -22,6 +22,8 @@ from gateway.routing.compiled import (
 
 # The step whose multiples spread most evenly on a circle; Knuth, TAOCP 3, section 6.4.
 GOLDEN: Final = 0.6180339887498949
+SPREAD: Final = 0x9E3779B97F4A7C15  # the same step in 64 bits: neighbours go far apart
+UINT64: Final = 0xFFFFFFFFFFFFFFFF
 BOUNDED_LOAD: Final = 1.25  # of the mean; Mirrokni, Thorup, Zadimoghaddam, 2016, and HAProxy's use
 FEW: Final = 16  # targets that may be looked at one by one: some microseconds
 POINTS_TRIED: Final = 32  # on a ring: where four of five have too much, a key in 1,000 goes on
@@ -54,7 +56,9 @@ def draw_version(route: CompiledRoute, key: int) -> CompiledVersion | None:
     if len(shares) <= 1:
         return shares[0] if shares else None
     if key >= 0:
-        return route.share_at(key / 18446744073709551616.0)  # 2**64
+        # Not the key itself: where instances are picked by it too, those of a small share would
+        # only get the keys of a small arc of their ring.
+        return route.share_at((key * SPREAD & UINT64) / 18446744073709551616.0)  # 2**64
     place = route.place
     position = place.position + GOLDEN
     if position >= 1.0:

@@ -47,11 +47,15 @@ def decide(failure: Failure, begun: bool, held: bool, harmless: bool) -> Decisio
 
 
 def relief(route: CompiledRoute, failed: CompiledVersion) -> CompiledVersion | None:
-    """The version that takes over what failed on a canary: the one of most weight, if the model
-    says so. None: the request keeps its version. Whatever has less weight is a canary; the failure
-    stays with it, since attempts are counted where they were made."""
-    stable = route.stable
-    return stable if stable is not None and failed.weight < stable.weight else None
+    """The version that takes over what failed on a canary, if the model says so. None: the request
+    keeps its version. While a rollout runs its version is the canary, whatever the weights; else
+    whatever has less weight than the version of most. The failure stays with it, since attempts are
+    counted where they were made."""
+    stable = route.relief
+    if stable is None:
+        return None
+    is_canary = failed.name == route.canary if route.canary else failed.weight < stable.weight
+    return stable if is_canary else None
 
 
 def affordable(replays: float, requests: float) -> bool:

@@ -18,6 +18,7 @@ from gateway.state.rows import LeaseNote, SlotRow
 from gateway.state.shared import (
     ACCEPTED,
     ANSWERED,
+    APART,
     ATTEMPTS,
     BEAT_NS,
     CLIENT_ID_BYTES,
@@ -49,6 +50,7 @@ from gateway.state.shared import (
     WAIT_ENDED,
     WAIT_SUM_US,
     Segment,
+    histogram_cell,
 )
 
 NO_LEASE = -1
@@ -100,8 +102,7 @@ class Ledger(Loads):
         self.cells = segment.cells
         self._head = segment.base(row)
         self._slots = self._head + HEAD_CELLS
-        self._leases = self._head + layout.leases_at
-        self._sequence = 0
+        self._leases, self._sequence = self._head + layout.leases_at, 0
         self._rows: list[SlotRow | None] = [None] * layout.slots
         self._notes: list[LeaseNote | None] = [None] * layout.leases
         self.peers: list[int] = []  # rows of other living workers
@@ -118,8 +119,6 @@ class Ledger(Loads):
             if row is not None and row.own == 0:  # no slot is reused that is not empty
                 self._rows[row.slot] = None
 
-    # -- leases
-
     def open(
         self,
         slot: int,
@@ -129,12 +128,12 @@ class Ledger(Loads):
         now_ns: int,
         stage: int = _CONNECTING,
         connection: int = 0,
+        drawn: bool = True,
     ) -> int:
-        """A new lease on the slot; NO_LEASE when every record is held."""
-        free = self.free
-        if not free:
+        """A new lease on the slot; NO_LEASE when every record is held. `drawn`: see APART."""
+        if not self.free:
             return NO_LEASE
-        lease = free.pop()
+        lease = self.free.pop()
         self._sequence = sequence = self._sequence + 1
         LEASE.pack_into(
             self.bytes,
@@ -160,6 +159,7 @@ class Ledger(Loads):
         note.row = row
         note.stage = stage
         note.began_ns = now_ns
+        note.drawn = drawn
         note.received_bytes = note.counted_bytes = 0
         row.own += 1
         if stage < _WAITING:
@@ -215,7 +215,11 @@ class Ledger(Loads):
         if note.stage < _WAITING:
             self._sent(note.row)
         self._advance(lease, _STREAMING)
-        self._first_byte(note.row, first_ns - note.began_ns)
+        self._first_byte(note, first_ns)
+
+    def set_apart(self, lease: int) -> None:
+        """What comes of the lease says nothing of its version, though it was drawn."""
+        self._note(lease).drawn = False
 
     def received(self, lease: int, count: int) -> None:
         """`count` more bytes have come from the instance; `account` tells the others."""
@@ -256,15 +260,17 @@ class Ledger(Loads):
         cell = 8 * (bits - 4) + (micros >> (bits - 4)) if bits > 4 else micros
         if cell >= HISTOGRAM_CELLS:
             cell = HISTOGRAM_CELLS - 1
-        cells[at + LATENCY + cell] += 1
+        served = outcome == _SERVED
+        part = at if note.drawn else at + APART
+        cells[(part if served else at + APART) + LATENCY + cell] += 1
         row.latency_us = total = row.latency_us + micros
         cells[at + LATENCY_SUM_US] = total
         if first_ns == now_ns and first_ns:  # a response of one read began when it ended
-            cells[at + FIRST_BYTE + cell] += 1
+            cells[part + FIRST_BYTE + cell] += 1
             row.first_byte_us = total = row.first_byte_us + micros
             cells[at + FIRST_BYTE_SUM_US] = total
         elif first_ns:
-            self._first_byte(row, first_ns - note.began_ns)
+            self._first_byte(note, first_ns)
         if sent_bytes:
             row.sent_bytes = total = row.sent_bytes + sent_bytes
             cells[at + SENT_BYTES] = total
@@ -272,11 +278,11 @@ class Ledger(Loads):
         if new:
             row.received_bytes = total = row.received_bytes + new
             cells[at + RECEIVED_BYTES] = total
-        if outcome == _SERVED:
+        if served and part == at:
             row.served = total = row.served + 1
             cells[at + ATTEMPTS + _SERVED] = total
         else:
-            cells[at + ATTEMPTS + outcome] += 1
+            cells[part + ATTEMPTS + outcome] += 1
         row.settled = total = row.settled + 1
         cells[at + SETTLED] = total
         row.own -= 1
@@ -298,15 +304,13 @@ class Ledger(Loads):
         if self.on_sent is not None and row.unsent == 0:
             self.on_sent(row.slot)
 
-    def _first_byte(self, row: SlotRow, elapsed_ns: int) -> None:
-        micros = elapsed_ns // 1000
-        shift = max(micros.bit_length() - 4, 0)
-        cell = row.at + FIRST_BYTE + min(8 * shift + (micros >> shift), HISTOGRAM_CELLS - 1)
-        self.cells[cell] += 1
+    def _first_byte(self, note: LeaseNote, first_ns: int) -> None:
+        row = note.row
+        micros = (first_ns - note.began_ns) // 1000
+        part = row.at if note.drawn else row.at + APART
+        self.cells[part + FIRST_BYTE + histogram_cell(micros)] += 1
         row.first_byte_us += micros
         self.cells[row.at + FIRST_BYTE_SUM_US] = row.first_byte_us
-
-    # -- what is read back
 
     def look_around(self) -> None:
         """Find the rows of other living workers; as often as one may appear."""
@@ -374,12 +378,9 @@ class Ledger(Loads):
 
     def wait_ended(self, section: int, waited_us: int) -> None:
         at = self._segment.section_base(self._row, section)
-        shift = max(waited_us.bit_length() - 4, 0)
-        self.cells[at + WAIT + min(8 * shift + (waited_us >> shift), HISTOGRAM_CELLS - 1)] += 1
+        self.cells[at + WAIT + histogram_cell(waited_us)] += 1
         self.cells[at + WAIT_SUM_US] += waited_us
         self.cells[at + WAIT_ENDED] += 1
-
-    # -- the row's head
 
     def beat(self, now_ns: int) -> None:
         self.cells[self._head + BEAT_NS] = now_ns

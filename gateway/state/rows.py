@@ -55,11 +55,12 @@ class SlotRow:
 
 class LeaseNote:
     """What its worker remembers of a lease. `counted_bytes`: of those received, the ones that the
-    cells tell of."""
+    cells tell of. `drawn`: it counts in the first half of the row's cells."""
 
-    __slots__ = ("began_ns", "counted_bytes", "received_bytes", "row", "stage")
+    __slots__ = ("began_ns", "counted_bytes", "drawn", "received_bytes", "row", "stage")
 
     def __init__(self, row: SlotRow) -> None:
         self.row = row
         self.stage = _FREE
+        self.drawn = True
         self.began_ns = self.received_bytes = self.counted_bytes = 0

@@ -13,6 +13,7 @@ from typing import Final
 
 from gateway.errors import BadFraming, GatewayError
 from gateway.wire.lines import (
+    CANARY,
     CHUNKED,
     CONNECTION,
     CONTINUE,
@@ -94,6 +95,7 @@ class RequestHead(Repeats):
 
     __slots__ = (
         "_starts",
+        "canary",
         "chunked",
         "encoded",
         "expects",
@@ -121,7 +123,7 @@ class RequestHead(Repeats):
         self.chunked = self.expects = self.encoded = self.traced = False
         self.keep_alive = True
         self.host = self.request_id = self.model = self.version = b""
-        self.session = self.forwarded_for = b""
+        self.session = self.canary = self.forwarded_for = b""
 
     def forget(self) -> None:
         """Stand for a head that could not be read: nothing is known, and nothing follows."""
@@ -222,6 +224,9 @@ class RequestHead(Repeats):
             self.version = value_of(line)
         elif meaning == SESSION:
             self.session = value_of(line)
+            self.kept.append(line)
+        elif meaning == CANARY:
+            self.canary = value_of(line).lower()
             self.kept.append(line)
         elif meaning == FORWARDED_FOR:
             value = value_of(line)

@@ -51,13 +51,14 @@ ENCODED: Final = 12  # passed on, and noted
 EVENTS: Final = 13  # passed on, and noted
 DATE: Final = 14  # passed on, and noted
 REFUSED: Final = 15
-CONNECTION: Final = 16  # + the flags below
+CANARY: Final = 16  # passed on, and noted
+_RAW_EXPECT: Final = 17  # before its value is looked at
+_RAW_TYPE: Final = 18
+RAW_LENGTH: Final = 19
+CONNECTION: Final = 24  # + the flags below
 SAYS_CLOSE: Final = 1
 SAYS_KEEP: Final = 2
 NAMES_FIELDS: Final = 4
-_RAW_EXPECT: Final = 24  # before its value is looked at
-_RAW_TYPE: Final = 25
-RAW_LENGTH: Final = 26
 _WEIGHED: Final = frozenset(
     {HOST_FIELD, CHUNKED, ENCODED, CONNECTION, _RAW_EXPECT, _RAW_TYPE, RAW_LENGTH}
 )
@@ -96,6 +97,7 @@ REQUEST_NAMES: Final[dict[bytes, int]] = {
     b"x-session-id": SESSION,
     b"x-forwarded-for": FORWARDED_FOR,
     b"traceparent": TRACE,
+    b"x-sluicegate-canary": CANARY,
 }
 RESPONSE_NAMES: Final[dict[bytes, int]] = {
     **_BOTH,

@@ -42,8 +42,10 @@ def target(slot: int, port: int, limit: int = 1000, weight: float = 1.0) -> Targ
     return Target(slot, name, f"life-{slot}", "127.0.0.1", port, weight, limit, 0)
 
 
-def version(*targets: Target, name: str = "1", weight: float = 100.0) -> Version:
-    return Version(VersionName(name), weight, False, targets)
+def version(
+    *targets: Target, name: str = "1", weight: float = 100.0, blocked: bool = False
+) -> Version:
+    return Version(VersionName(name), weight, blocked, targets)
 
 
 def route(*versions: Version, model: str = "m", **changes: Any) -> Route:
@@ -60,6 +62,8 @@ def route(*versions: Version, model: str = "m", **changes: Any) -> Route:
         pinnable=False,
         slow_start_s=0,
         canary_fallback=False,
+        canary=None,
+        stable=None,
     )
     return replace(plain, **changes)
 

@@ -63,6 +63,8 @@ ROUTES = st.builds(
     pinnable=st.booleans(),
     slow_start_s=SECONDS,
     canary_fallback=st.booleans(),
+    canary=st.none() | NAMES.map(VersionName),
+    stable=st.none() | NAMES.map(VersionName),
 )
 BOUNDS = st.builds(
     Bounds,

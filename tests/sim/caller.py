@@ -198,7 +198,7 @@ class Request:
             route = self.plane.cell.read().routes.get(model)
             if route is None:
                 raise GatewayError("unknown_model", f"no model named {model}")
-            self.claim.aim(route, pin, key if key >= 0 else NO_KEY)
+            self.claim.aim(route, pin, b"", key if key >= 0 else NO_KEY)
             if not self._place(False):
                 self._wait()
         except GatewayError as exc:

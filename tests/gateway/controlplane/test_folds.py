@@ -1,14 +1,27 @@
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.controlplane.folds import Folds
+from gateway.fleet.slots import Holder
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.records import Outcome
 from gateway.state.ledger import Ledger
-from gateway.state.shared import ACCEPTED, SLOT_CELLS, Layout, Segment, create
+from gateway.state.shared import (
+    ACCEPTED,
+    SLOT_CELLS,
+    Layout,
+    Segment,
+    create,
+    histogram_cell,
+)
 from gateway.store.base import Change, Documents, Fenced, Put, Remove, StoreFailed
 from tests.gateway.fleet.builders import both_ready
 
@@ -143,3 +156,65 @@ def test_free_slots_are_cleared_at_the_start(bench: Bench) -> None:
     bench.folds.clear_free(frozenset(bench.fleet.book.holders))
     assert bench.segment.slot_totals(0)[ACCEPTED] == 1
     assert bench.segment.slot_totals(7)[ACCEPTED] == 0
+
+
+# --- what the analysis of a rollout reads ---
+
+STEPS = st.one_of(
+    st.tuples(
+        st.sampled_from([3, 4, 5]),  # slots: two of version 1, one of version 2
+        st.sampled_from([Outcome.SERVED, Outcome.RESET, Outcome.CUT, Outcome.CLIENT_GONE]),
+        st.booleans(),  # drawn by weight
+    ),
+    st.sampled_from(["fold 3", "fold 4", "fold 5", "another control"]),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(STEPS, max_size=30))
+async def test_drawn_counts_only_grow_over_folds_and_restarts_of_control(
+    steps: list[tuple[int, Outcome, bool] | str],
+) -> None:
+    fd = create(Layout(rows=2, slots=8, sections=4, leases=8))
+    bench = Bench(fd)
+    versions = {3: "1", 4: "1", 5: "2"}
+    holders = {slot: Holder(f"i{slot}", "life", "m", name) for slot, name in versions.items()}
+    bench.fleet = replace(bench.fleet, book=replace(bench.fleet.book, holders=holders))
+    served, failed = Counter[str](), Counter[str]()
+    documents: dict[str, dict[str, Any]] = {}
+    for step in steps:
+        match step:
+            case (slot, outcome, drawn):
+                bench.ledger.reread()
+                lease = bench.ledger.open(slot, 1, 1, b"", 0, drawn=drawn)
+                bench.ledger.settle(lease, outcome, 5_000_000, 0, 2_000_000)
+                served[versions[slot]] += drawn and outcome is Outcome.SERVED
+                failed[versions[slot]] += drawn and outcome is Outcome.RESET
+            case "another control":
+                puts = [one for one in bench.store.written if isinstance(one, Put)]
+                documents |= {put.key: put.document for put in puts}
+                bench.folds = Folds(bench.segment, bench.store, 5, lambda: bench.fleet)
+                assert not bench.folds.restore({"retained": documents})
+            case str(fold):
+                slot = int(fold[-1])
+                assert await bench.folds.fold(slot, "m", versions[slot])
+        for version in ("1", "2"):
+            found = bench.folds.drawn("m", version)
+            assert (found.served, found.failed) == (served[version], failed[version])
+            assert sum(found.latency) == found.latency[histogram_cell(5000)] == served[version]
+            begun = found.ttft[histogram_cell(2000)]
+            assert sum(found.ttft) == begun >= served[version] + failed[version]
+    os.close(fd)
+
+
+def test_a_window_is_the_difference_of_two(bench: Bench) -> None:
+    slot = bench.fleet.instances["a"].slot
+    holder = bench.fleet.book.holders[slot]
+    bench.served(slot)
+    base = bench.folds.drawn(holder.model, holder.version)
+    assert (base.served, sum(base.latency)) == (1, 1)
+    bench.served(slot)
+    bench.served(slot)
+    window = bench.folds.drawn(holder.model, holder.version) - base
+    assert (window.served, window.failed, sum(window.latency)) == (2, 0, 2)
+    assert bench.folds.drawn("nobody", "1") == base - base

@@ -69,6 +69,12 @@ async def no_ready_instance(rig: Rig, client: FakeTransport) -> None:
     client.feed(get())
 
 
+async def version_blocked(rig: Rig, client: FakeTransport) -> None:
+    both = (version(target(1, 1)), version(target(2, 2), name="2", blocked=True))
+    rig.publish(table(2, route(*both, pinnable=True), bounds=SMALL))
+    client.feed(get(b"/x", b"x-model-version: 2"))
+
+
 async def leases_full(rig: Rig, client: FakeTransport) -> None:
     rig.ledger.free.clear()
     client.feed(get())
@@ -92,6 +98,7 @@ DONE: dict[str, Provoke] = {
     "instance_bad_framing": instance_bad_framing,
     "instance_timed_out": instance_timed_out,
     "no_ready_instance": no_ready_instance,
+    "version_blocked": version_blocked,
     "leases_full": leases_full,
     "cut": cut,
     "gateway_closing": gateway_closing,

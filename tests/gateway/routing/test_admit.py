@@ -1,5 +1,8 @@
 """Waiting, refusing, and the words for it."""
 
+from collections.abc import Callable
+from typing import Any
+
 import orjson
 import pytest
 
@@ -8,6 +11,7 @@ from gateway.records import InstanceName, Standing, VersionName
 from gateway.routing.admit import (
     RETRY_MAX_S,
     UNKNOWN_RETRY_S,
+    by_test_header,
     may_wait,
     not_ready,
     pinned,
@@ -76,6 +80,59 @@ def test_a_pin_that_cannot_be_served_is_refused(name: str, pinnable: bool, code:
     with pytest.raises(GatewayError) as caught:
         pinned(compiled(pinnable=pinnable), name)
     assert caught.value.refusal.code == code
+
+
+ROLLED_OUT: dict[str, Any] = {"canary": VersionName("2"), "stable": VersionName("1")}
+
+
+def with_canary(blocked: bool = False, **changes: Any) -> CompiledRoute:
+    two = version(target(2, 1), name="2", weight=0, blocked=blocked)
+    plan = route(version(target(1, 1)), two, **{**ROLLED_OUT, **changes})
+    return CompiledTable(table(1, plan), None, 1).routes["m"]
+
+
+@pytest.mark.parametrize(("said", "expected"), [(b"always", "2"), (b"never", "1")])
+def test_a_test_header_reaches_its_version_whatever_the_weight_and_without_pins(
+    said: bytes, expected: str
+) -> None:
+    found = by_test_header(with_canary(), said)
+    assert found is not None
+    assert found.name == expected
+
+
+@pytest.mark.parametrize("said", [b"always", b"never"])
+def test_a_test_header_says_nothing_without_a_rollout(said: bytes) -> None:
+    assert by_test_header(compiled(), said) is None
+
+
+@pytest.mark.parametrize("said", [b"alwyas", b"yes", b"2"])
+def test_any_other_word_is_refused_with_and_without_a_rollout(said: bytes) -> None:
+    for plan in (compiled(), with_canary()):
+        with pytest.raises(GatewayError) as caught:
+            by_test_header(plan, said)
+        assert caught.value.refusal.code == "bad_request"
+
+
+def test_neither_a_pin_nor_a_test_header_reaches_a_blocked_version() -> None:
+    plan = with_canary(blocked=True, pinnable=True)
+    insisting: tuple[Callable[[], object], ...] = (
+        lambda: pinned(plan, "2"),
+        lambda: by_test_header(plan, b"always"),
+    )
+    for insist in insisting:
+        with pytest.raises(GatewayError) as caught:
+            insist()
+        assert caught.value.refusal.code == "version_blocked"
+        assert "rolled back" in caught.value.message
+    found = by_test_header(plan, b"never")
+    assert found is not None
+
+
+def test_a_canary_without_an_instance_is_a_503_for_who_tests_it() -> None:
+    plan = route(version(target(1, 1)), version(name="2", weight=5), **ROLLED_OUT)
+    with pytest.raises(GatewayError) as caught:
+        by_test_header(CompiledTable(table(1, plan), None, 1).routes["m"], b"always")
+    assert caught.value.refusal.code == "no_ready_instance"
 
 
 def test_a_pin_to_a_version_that_is_only_loading_is_not_ready() -> None:

@@ -1,6 +1,7 @@
 """The whole table of what may be sent again."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -45,7 +46,9 @@ def test_replays_stay_within_a_tenth_and_the_reserve(replays: float, requests: f
 # --- canaries ---
 
 
-def relieved(weights: dict[str, float], failed: str, allowed: bool = True, gone: str = "") -> str:
+def relieved(
+    weights: dict[str, float], failed: str, allowed: bool = True, gone: str = "", **rollout: Any
+) -> str:
     """The version that takes over from the failed one, "" for none; `gone` has no instance."""
 
     def one(slot: int, name: str) -> Version:
@@ -53,7 +56,7 @@ def relieved(weights: dict[str, float], failed: str, allowed: bool = True, gone:
         return version(*targets, name=name, weight=weights[name])
 
     versions = [one(slot, name) for slot, name in enumerate(weights, 1)]
-    plan = route(*versions, canary_fallback=allowed)
+    plan = route(*versions, canary_fallback=allowed, **rollout)
     made = CompiledTable(table(1, plan), None, 1).routes["m"]
     found = relief(made, made.by_name[failed])
     return found.name if found is not None else ""
@@ -72,6 +75,15 @@ def test_the_version_of_most_weight_is_relieved_by_nobody() -> None:
 def test_only_a_version_that_has_instances_takes_over() -> None:
     assert relieved({"a": 5, "b": 80, "c": 15}, "a", gone="b") == "c"
     assert relieved({"a": 5, "b": 95}, "a", gone="b") == ""
+
+
+def test_while_a_rollout_runs_its_versions_are_canary_and_stable_whatever_they_weigh() -> None:
+    weights: dict[str, float] = {"a": 25, "b": 70, "c": 5}
+    named: dict[str, Any] = {"canary": "b", "stable": "a"}
+    assert relieved(weights, "b", **named) == "a"
+    assert relieved(weights, "a", **named) == relieved(weights, "c", **named) == ""
+    assert relieved({"a": 0, "b": 100}, "b", **named) == ""  # weight 0 is none, exactly
+    assert relieved(weights, "b", gone="a", **named) == ""
 
 
 def test_nobody_takes_over_unless_the_model_says_so() -> None:

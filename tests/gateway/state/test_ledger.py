@@ -15,6 +15,7 @@ from gateway.state.ledger import NO_LEASE, Ledger
 from gateway.state.settle import clear_slot
 from gateway.state.shared import (
     ACCEPTED,
+    APART,
     ATTEMPTS,
     FIRST_BYTE,
     FIRST_BYTE_SUM_US,
@@ -49,6 +50,7 @@ class Held:
     stage: Stage
     port: int
     began: int
+    drawn: bool
     received: int = 0
     told: int = 0
 
@@ -87,24 +89,34 @@ class LedgerAgainstCounters(RuleBasedStateMachine):
         if before < Stage.WAITING <= stage and not self.early(held.slot):
             self.sent.append(held.slot)
 
-    def timed(self, slot: int, histogram: int, total: int, elapsed_ns: int) -> None:
-        self.cells[slot, histogram + histogram_cell(elapsed_ns // 1000)] += 1
+    def timed(self, slot: int, drawn: bool, histogram: int, total: int, elapsed_ns: int) -> None:
+        self.counted(slot, drawn, histogram + histogram_cell(elapsed_ns // 1000))
         self.cells[slot, total] += elapsed_ns // 1000
+
+    def counted(self, slot: int, drawn: bool, cell: int) -> None:
+        """As totals have it: in the first half all, in the second what is apart."""
+        self.cells[slot, cell] += 1
+        if not drawn:
+            self.cells[slot, cell + APART] += 1
 
     @rule(step=st.integers(0, 1 << 44))
     def time_passes(self, step: int) -> None:
         self.now += step
 
-    @rule(slot=SLOTS, stage=st.sampled_from([Stage.CONNECTING, Stage.SENDING, Stage.WAITING]))
-    def open(self, slot: int, stage: Stage) -> None:
+    @rule(
+        slot=SLOTS,
+        stage=st.sampled_from([Stage.CONNECTING, Stage.SENDING, Stage.WAITING]),
+        drawn=st.booleans(),
+    )
+    def open(self, slot: int, stage: Stage, drawn: bool) -> None:
         self.requests += 1
         port = 0 if stage is Stage.CONNECTING else PORT + self.requests
         name = b"c%d" % self.requests
-        lease = self.ledger.open(slot, 1, self.requests, name, self.now, stage, port)
+        lease = self.ledger.open(slot, 1, self.requests, name, self.now, stage, port, drawn)
         assert (lease == NO_LEASE) == (len(self.held) == LAYOUT.leases)
         if lease != NO_LEASE:
             assert lease not in self.held
-            self.held[lease] = Held(slot, self.requests, stage, port, self.now)
+            self.held[lease] = Held(slot, self.requests, stage, port, self.now, drawn)
             self.cells[slot, ACCEPTED] += 1
 
     @precondition(lambda self: self.held)
@@ -122,7 +134,8 @@ class LedgerAgainstCounters(RuleBasedStateMachine):
                 held.port = PORT
             else:
                 self.ledger.streaming(lease, self.now)
-                self.timed(held.slot, FIRST_BYTE, FIRST_BYTE_SUM_US, self.now - held.began)
+                elapsed = self.now - held.began
+                self.timed(held.slot, held.drawn, FIRST_BYTE, FIRST_BYTE_SUM_US, elapsed)
             self.handed_over(lease, stage)
 
     @precondition(lambda self: self.held)
@@ -163,11 +176,12 @@ class LedgerAgainstCounters(RuleBasedStateMachine):
         del self.held[lease]
         self.settled.append(slot)
         if first:
-            self.timed(slot, FIRST_BYTE, FIRST_BYTE_SUM_US, first - held.began)
-        self.timed(slot, LATENCY, LATENCY_SUM_US, self.now - held.began)
+            self.timed(slot, held.drawn, FIRST_BYTE, FIRST_BYTE_SUM_US, first - held.began)
+        says = held.drawn and outcome is Outcome.SERVED
+        self.timed(slot, says, LATENCY, LATENCY_SUM_US, self.now - held.began)
         self.cells[slot, RECEIVED_BYTES] += held.received - held.told
         self.cells[slot, SENT_BYTES] += sent_bytes
-        self.cells[slot, ATTEMPTS + outcome] += 1
+        self.counted(slot, held.drawn, ATTEMPTS + outcome)
         self.cells[slot, REQUESTS + outcome] += 1
         self.cells[slot, SETTLED] += 1
 
