@@ -76,7 +76,8 @@ class Calls:
         query = {"wait": how.wait, "dry_run": how.dry_run}
         chosen = urlencode({key: "1" for key, on in query.items() if on})
         fields = {} if how.revision is None else {"If-Match": f'"{how.revision}"'}
-        target = PREFIX + path + (f"?{chosen}" if chosen else "")
+        more = "&" if "?" in path else "?"
+        target = PREFIX + path + (f"{more}{chosen}" if chosen else "")
         answer = self._send(method, target, body, fields)
         with answer:
             return self._document(answer)

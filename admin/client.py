@@ -15,6 +15,7 @@ import orjson
 from admin import views
 from admin.calls import NOW, TIMEOUT_S, Calls, How, Unanswered
 from admin.openapi import PREFIX
+from admin.rollouts.calls import Rollouts
 from admin.views import Document
 from gateway.control import (
     ChangeView,
@@ -36,6 +37,7 @@ class Client:
         self.calls = Calls(address, timeout_s)
         self.read = Reads(self.calls)
         self.change = Changes(self.calls)
+        self.rollouts = Rollouts(self.calls)
 
 
 class Reads:
@@ -102,8 +104,11 @@ class Changes:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
-    def set_weights(self, model: str, weights: dict[str, float], how: How = NOW) -> Receipt:
-        return self._make("PUT", f"/models/{_part(model)}/weights", weights, how)
+    def set_weights(
+        self, model: str, weights: dict[str, float], how: How = NOW, *, override: bool = False
+    ) -> Receipt:
+        path = f"/models/{_part(model)}/weights" + ("?override=1" if override else "")
+        return self._make("PUT", path, weights, how)
 
     def reset_weights(self, model: str, how: How = NOW) -> Receipt:
         return self._make("DELETE", f"/models/{_part(model)}/weights", None, how)

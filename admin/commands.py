@@ -16,6 +16,7 @@ import click
 
 from admin import following, tables, views
 from admin.calls import How
+from admin.rollouts import tables as rolling
 from admin.terminal import EXIT_REFUSED, Terminal, how_options, speaks
 from gateway.control import Receipt
 
@@ -30,7 +31,9 @@ def status(terminal: Terminal) -> None:
     if terminal.as_json:
         terminal.dump(terminal.client.calls.call("GET", "/status"))
     else:
+        running = [one for one in terminal.client.rollouts.every() if one.ended is None]
         terminal.show(tables.status(terminal.client.read.status(), time.time()))
+        terminal.show(*(f"rollout {rolling.line(one)}" for one in running))
 
 
 @click.command()
@@ -60,6 +63,7 @@ def instances(terminal: Terminal, instance: str | None) -> None:
 @click.argument("weights", metavar="[VERSION=WEIGHT]...|[WEIGHT]", nargs=-1)
 @click.option("--reset", is_flag=True, help="Back to what config.toml says.")
 @click.option("--instance", "of_instance", is_flag=True, help="Of an instance in its group.")
+@click.option("--override", is_flag=True, help="Although a rollout owns the weights.")
 @how_options
 @speaks
 def weight(
@@ -68,6 +72,7 @@ def weight(
     weights: tuple[str, ...],
     reset: bool,
     of_instance: bool,
+    override: bool,
     how: How,
 ) -> None:
     """Set all weights of a model at once; a version that is not named gets 0. With --instance, the
@@ -91,7 +96,7 @@ def weight(
     elif reset:
         receipt = change.reset_weights(name, how)
     else:
-        receipt = change.set_weights(name, _weights(weights), how)
+        receipt = change.set_weights(name, _weights(weights), how, override=override)
     terminal.tell(receipt, how)
 
 

@@ -42,12 +42,12 @@ STYLES: Final = {
 }
 
 
-def _table(*columns: str, right: Sequence[str] = ()) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+def table(*columns: str, right: Sequence[str] = ()) -> Table:
+    found = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         wraps = column in {"REASON", "CHANGE"}  # a sentence
-        table.add_column(column, justify="right" if column in right else "left", no_wrap=not wraps)
-    return table
+        found.add_column(column, justify="right" if column in right else "left", no_wrap=not wraps)
+    return found
 
 
 def _word(word: str) -> Text:
@@ -61,6 +61,11 @@ def span(seconds: float) -> str:
             count = seconds / size
             return f"{count:.1f} {unit}" if count < 10 and unit == "s" else f"{count:.0f} {unit}"
     return f"{seconds / 86_400:.0f} d"
+
+
+def amount_of(count: int, what: str) -> str:
+    """1 request, 2 requests."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def amount(count: int) -> str:
@@ -107,13 +112,13 @@ def _indices(workers: Iterable[WorkerView]) -> str:
 
 def models(views: Sequence[ModelView]) -> Table:
     numbers = ("WEIGHT", "SHARE", "LATELY", "READY", "ROUTABLE", "WAITING")
-    table = _table("MODEL", "VERSION", *numbers, "NOTE", right=numbers)
+    found = table("MODEL", "VERSION", *numbers, "NOTE", right=numbers)
     for model in views:
         for version in model.versions:
             notes = ["blocked"] if version.blocked else []
             if version.file_weight is not None:
                 notes.append(f"file says {version.file_weight:g}")
-            table.add_row(
+            found.add_row(
                 model.name,
                 version.version,
                 f"{version.weight:g}",
@@ -124,7 +129,7 @@ def models(views: Sequence[ModelView]) -> Table:
                 str(model.waiting),
                 ", ".join(notes),
             )
-    return table
+    return found
 
 
 # --- instances -----------------------------------------------------------------------------------
@@ -132,7 +137,7 @@ def models(views: Sequence[ModelView]) -> Table:
 
 def instances(views: Sequence[InstanceView]) -> Table:
     numbers = ("WEIGHT", "HELD")
-    table = _table(
+    found = table(
         *("INSTANCE", "MODEL", "VERSION", "STATE", "PHASE", "INTENT", "HEALTH"),
         *numbers,
         *("ADDRESS", "REASON"),
@@ -140,7 +145,7 @@ def instances(views: Sequence[InstanceView]) -> Table:
     )
     for one in views:
         done = one.progress >= 100
-        table.add_row(
+        found.add_row(
             one.id,
             one.model,
             one.version,
@@ -153,20 +158,20 @@ def instances(views: Sequence[InstanceView]) -> Table:
             one.http or "-",
             one.reason,
         )
-    return table
+    return found
 
 
 def instance(document: dict[str, Any]) -> Table:
     """Every field of one, a line each."""
-    table = _table("FIELD", "VALUE")
+    found = table("FIELD", "VALUE")
     for key, value in document.items():
         if isinstance(value, dict):
             for inner, one in value.items():
                 said = amount(one) if inner.endswith("_bytes") else _said(one)
-                table.add_row(f"{key}.{inner}", said)
+                found.add_row(f"{key}.{inner}", said)
         else:
-            table.add_row(key, _field(key, value))
-    return table
+            found.add_row(key, _field(key, value))
+    return found
 
 
 def _field(key: str, value: Any) -> Text | str:
@@ -196,17 +201,17 @@ REQUEST: Final = ("REQUEST", "CLIENT'S ID", "INSTANCE", "VERSION", "STAGE", "AGE
 
 
 def leases(views: Sequence[LeaseView]) -> Table:
-    table = _table(*REQUEST, right=("AGE", "BYTES"))
+    found = table(*REQUEST, right=("AGE", "BYTES"))
     for one in views:
-        table.add_row(*_request(one))
-    return table
+        found.add_row(*_request(one))
+    return found
 
 
 def lost(views: Sequence[LostView]) -> Table:
-    table = _table(*REQUEST, "CAUSE", right=("AGE", "BYTES"))
+    found = table(*REQUEST, "CAUSE", right=("AGE", "BYTES"))
     for one in views:
-        table.add_row(*_request(one), one.cause)
-    return table
+        found.add_row(*_request(one), one.cause)
+    return found
 
 
 def _request(one: LeaseView | LostView) -> tuple[str, ...]:
@@ -218,18 +223,18 @@ def _request(one: LeaseView | LostView) -> tuple[str, ...]:
 def drain(view: DrainView) -> str:
     """One line on where a drain stands."""
     held = max(view.held, view.active_requests)
-    requests = "1 request" if held == 1 else f"{held} requests"
+    requests = amount_of(held, "request")
     if view.ended is not None:
         return f"{view.instance}: {view.phase} after {span(view.ended - view.began)}"
     return f"{view.instance}: {view.phase}, {requests} held, {span(view.remaining_s)} left"
 
 
 def history(views: Sequence[ChangeView]) -> Table:
-    table = _table("WHEN", "BY", "KIND", "SUBJECT", "CHANGE", "REVISION", right=("REVISION",))
+    found = table("WHEN", "BY", "KIND", "SUBJECT", "CHANGE", "REVISION", right=("REVISION",))
     for one in views:
         clock = datetime.fromtimestamp(one.at).strftime("%Y-%m-%d %H:%M:%S")
-        table.add_row(clock, one.by, one.kind, one.subject, one.text, str(one.revision))
-    return table
+        found.add_row(clock, one.by, one.kind, one.subject, one.text, str(one.revision))
+    return found
 
 
 def event(happened: Event, clock: str) -> str:
@@ -237,8 +242,8 @@ def event(happened: Event, clock: str) -> str:
 
 
 def config(entries: dict[str, dict[str, Any]], with_origin: bool) -> Table:
-    table = _table("KEY", "VALUE", *(["ORIGIN"] if with_origin else []))
+    found = table("KEY", "VALUE", *(["ORIGIN"] if with_origin else []))
     for key, entry in entries.items():
         row = [key, _said(entry["value"])]
-        table.add_row(*row, *([str(entry["origin"])] if with_origin else []))
-    return table
+        found.add_row(*row, *([str(entry["origin"])] if with_origin else []))
+    return found

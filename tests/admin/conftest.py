@@ -11,6 +11,7 @@ from aiohttp.test_utils import TestClient
 
 from admin.api import create_app
 from tests.admin.fakes import FakeControl
+from tests.admin.typed import Run, running
 
 Api = TestClient[web.Request, web.Application]
 AiohttpClient = Callable[[web.Application], Awaitable[Api]]
@@ -60,3 +61,8 @@ def served(control: FakeControl) -> Iterator[Served]:
     thread.join(10)
     assert not thread.is_alive()
     loop.close()
+
+
+@pytest.fixture
+def run(served: Served) -> Run:
+    return running(served.address)

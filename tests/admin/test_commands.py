@@ -1,85 +1,45 @@
 """Every verb as it is typed, against an admin port that is really served."""
 
-import time
-from collections.abc import Callable
+import pkgutil
+import tomllib
 from dataclasses import replace
 from datetime import datetime
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 import click
 import orjson
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
-from admin import commands, views
+from admin import views
 from gateway.control import (
     CancelLease,
     Denied,
-    DrainInstance,
     Problem,
     Reload,
     ResetInstanceWeight,
     ResetWeights,
     SetInstanceWeight,
     SetWeights,
-    StartInstance,
-    StopInstance,
     UndrainInstance,
 )
 from tests.admin.conftest import Served
-from tests.admin.fakes import (
-    CHANGES,
-    CONFIG,
-    DRAIN,
-    ENDED,
-    EVENTS,
-    INSTANCE,
-    LEASE,
-    LOST,
-    STATUS,
-    Asked,
-)
+from tests.admin.fakes import CHANGES, CONFIG, EVENTS, INSTANCE, LEASE, STATUS, Asked
+from tests.admin.typed import VERBS, Run, document_of
 
-VERBS = {
-    "status": commands.status,
-    "instances": commands.instances,
-    "weight": commands.weight,
-    "drain": commands.drain,
-    "undrain": commands.undrain,
-    "stop": commands.stop,
-    "start": commands.start,
-    "leases": commands.leases,
-    "events": commands.events,
-    "history": commands.history,
-    "reload": commands.reload,
-    "config": commands.config,
-}
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(served: Served) -> Run:
-    def typed(verb: str, *arguments: str) -> Result:
-        environment = {"SLUICEGATE_ADMIN": served.address}
-        return CliRunner().invoke(VERBS[verb], list(arguments), env=environment)
-
-    return typed
-
-
-def _document(result: Result) -> Any:
-    assert result.exit_code == 0, result.output
-    return orjson.loads(result.stdout)
-
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 # --- what every verb has -------------------------------------------------------------------------
 
 
 def test_every_verb_of_the_package_is_here() -> None:
-    found = entry_points(group="sluicegate.commands")
-    assert {one.name for one in found if one.value.startswith("admin.")} == set(VERBS)
-    assert all(one.load() is VERBS[one.name] for one in found if one.value.startswith("admin."))
+    declared = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]
+    ours = {
+        name: pkgutil.resolve_name(place)
+        for name, place in declared["sluicegate.commands"].items()
+        if place.startswith("admin.")
+    }
+    assert ours == VERBS
 
 
 def _leaves(command: click.Command, name: str) -> list[tuple[str, click.Command]]:
@@ -92,7 +52,7 @@ def _leaves(command: click.Command, name: str) -> list[tuple[str, click.Command]
 )
 def test_help_has_an_example_that_begins_with_the_verb(name: str, command: click.Command) -> None:
     text = CliRunner().invoke(command, ["--help"]).output
-    if name != "config":  # a group without an action of its own
+    if name not in {"config", "rollout"}:  # groups without an action of their own
         assert f"Example: sluicegate {name}" in text
 
 
@@ -111,6 +71,9 @@ def test_help_has_an_example_that_begins_with_the_verb(name: str, command: click
         ["events"],
         ["reload"],
         ["config", "show"],
+        ["rollout", "status"],
+        ["rollout", "start", "m", "2", "--yes"],
+        ["rollout", "abort", "m"],
     ],
     ids=" ".join,
 )
@@ -134,6 +97,12 @@ def test_without_a_gateway_every_verb_says_so_and_exits_3(arguments: list[str]) 
         ["start", "i"],
         ["leases", "cancel", "0"],
         ["reload"],
+        ["rollout", "start", "m", "2", "--yes"],
+        ["rollout", "promote", "m"],
+        ["rollout", "pause", "m"],
+        ["rollout", "resume", "m"],
+        ["rollout", "abort", "m"],
+        ["rollout", "retry", "m", "--yes"],
     ],
     ids=" ".join,
 )
@@ -153,14 +122,16 @@ def test_status_is_a_page_for_people(run: Run) -> None:
     assert result.exit_code == 0
     assert "generation 7, served by every worker; revision 12" in result.output
     assert "! m-2-0 is not READY yet" in result.output
+    assert "rollout m/2: version 2, step 1 of 3, 5 min left" in result.output
+    assert "m/1" not in result.output  # it has ended
 
 
 def test_json_is_what_the_api_answers(run: Run) -> None:
-    assert _document(run("status", "--json"))["revision"] == STATUS.revision
-    assert len(_document(run("instances", "--json"))["instances"]) == 2
-    assert _document(run("instances", "m-1-0", "--json"))["id"] == "m-1-0"
-    assert _document(run("leases", "--json"))["leases"][0]["request_id"] == LEASE.request_id
-    assert _document(run("config", "show", "--json"))["config"] == CONFIG
+    assert document_of(run("status", "--json"))["revision"] == STATUS.revision
+    assert len(document_of(run("instances", "--json"))["instances"]) == 2
+    assert document_of(run("instances", "m-1-0", "--json"))["id"] == "m-1-0"
+    assert document_of(run("leases", "--json"))["leases"][0]["request_id"] == LEASE.request_id
+    assert document_of(run("config", "show", "--json"))["config"] == CONFIG
 
 
 def test_a_table_that_is_not_on_a_terminal_is_plain_and_uncut(run: Run, served: Served) -> None:
@@ -185,7 +156,7 @@ def test_an_empty_fleet_and_an_idle_one_are_said_in_words(run: Run, served: Serv
 
 def test_leases_are_filtered_and_cancelled(run: Run, served: Served) -> None:
     assert LEASE.request_id in run("leases", "--instance", "m-1-0", "--model", "m").output
-    assert _document(run("leases", "--json", "--model", "m"))
+    assert document_of(run("leases", "--json", "--model", "m"))
     assert served.control.filters == [("m-1-0", "m"), (None, "m")]
     assert run("leases", "cancel", "00000000000000ff").exit_code == 0
     assert served.control.asked == [Asked(CancelLease("00000000000000ff"), True, False, None)]
@@ -227,6 +198,15 @@ def test_weights_are_set_all_at_once(run: Run, served: Served) -> None:
     assert result.output == "m: version 2 from weight 0 to 5\n"
     assert served.control.asked == [
         Asked(SetWeights("m", {"v1": 95.0, "v2": 5.0}), True, False, None)
+    ]
+
+
+def test_weights_that_a_rollout_owns_are_set_when_that_is_said(run: Run, served: Served) -> None:
+    assert run("weight", "m", "1=9", "--override").exit_code == 0
+    assert run("weight", "m", "1=9", "--override", "--dry-run").exit_code == 0
+    assert served.control.asked == [
+        Asked(SetWeights("m", {"1": 9.0}, True), True, False, None),
+        Asked(SetWeights("m", {"1": 9.0}, True), True, True, None),
     ]
 
 
@@ -299,103 +279,6 @@ def test_a_reload_with_problems_lists_them_and_exits_1(run: Run, served: Served)
     assert result.stderr == (
         "Error: 2 problems\n  poll.timeout_s: must be more than 0\n  a: is unknown\n"
     )
-
-
-# --- drains --------------------------------------------------------------------------------------
-
-
-def test_a_drain_begins_and_is_not_waited_for(run: Run, served: Served) -> None:
-    result = run("drain", "m-1-0", "--grace", "60", "--stop", "--force")
-    assert result.exit_code == 0
-    assert served.control.asked == [
-        Asked(DrainInstance("m-1-0", 60.0, True, True), False, False, None)
-    ]
-
-
-def test_a_drain_that_loses_nothing_ends_with_0(run: Run, served: Served) -> None:
-    served.control.draining = [ENDED]
-    result = run("drain", "m-1-0", "--wait")
-    assert result.exit_code == 0
-    assert result.output.splitlines()[1:] == ["m-1-0: done after 4.0 s", "nothing was lost"]
-
-
-def test_a_drain_that_loses_requests_names_them_and_ends_with_1(run: Run, served: Served) -> None:
-    served.control.draining = [replace(ENDED, phase="cut", lost=(LOST,))]
-    result = run("drain", "m-1-0", "--wait")
-    assert result.exit_code == 1
-    assert "1 request was lost:" in result.output
-    assert LOST.request_id in result.output
-
-
-def test_a_drain_that_was_called_off_ends_with_1(run: Run, served: Served) -> None:
-    served.control.draining = [replace(ENDED, phase="undrained")]
-    result = run("drain", "m-1-0", "--wait")
-    assert result.exit_code == 1
-    assert "gave the instance back" in result.output
-
-
-def test_a_drain_in_json_is_one_document(run: Run, served: Served) -> None:
-    assert _document(run("drain", "m-1-0", "--json"))["generation"] == 8
-    served.control.draining = [ENDED]
-    result = run("drain", "m-1-0", "--wait", "--json")
-    assert _document(result)["phase"] == "done"
-    assert result.stderr == "m-1-0: done after 4.0 s\n"
-
-
-def test_a_stop_is_a_drain_with_an_end_or_with_force_none(run: Run, served: Served) -> None:
-    assert run("stop", "m-1-0", "--grace", "5").exit_code == 0
-    assert run("stop", "m-1-0", "--force").exit_code == 0
-    assert [one.ask for one in served.control.asked] == [
-        StopInstance("m-1-0", False, 5.0),
-        StopInstance("m-1-0", True),
-    ]
-
-
-def test_a_forced_stop_has_no_grace(run: Run, served: Served) -> None:
-    result = run("stop", "m-1-0", "--force", "--grace", "5")
-    assert (result.exit_code, served.control.asked) == (2, [])
-    assert "leave --grace out" in result.stderr
-
-
-def test_a_stop_that_is_waited_for_names_what_was_lost_and_ends_with_1(
-    run: Run, served: Served
-) -> None:
-    served.control.draining = [replace(ENDED, phase="cut", lost=(LOST,))]
-    result = run("stop", "m-1-0", "--force", "--wait")
-    assert result.exit_code == 1
-    assert LOST.request_id in result.output
-
-
-def test_a_dry_stop_is_not_waited_for(run: Run, served: Served) -> None:
-    served.control.draining = [DRAIN]
-    result = run("stop", "m-1-0", "--wait", "--dry-run")
-    assert (result.exit_code, result.output.startswith("would: ")) == (0, True)
-
-
-def test_start_asks_for_a_start(run: Run, served: Served) -> None:
-    assert run("start", "m-1-0").exit_code == 0
-    assert served.control.asked == [Asked(StartInstance("m-1-0"), True, False, None)]
-
-
-def test_a_dry_drain_is_not_waited_for(run: Run, served: Served) -> None:
-    served.control.draining = [DRAIN]
-    result = run("drain", "m-1-0", "--wait", "--dry-run")
-    assert result.exit_code == 0
-    assert result.output.startswith("would: ")
-
-
-def test_ctrl_c_leaves_the_drain_running_and_says_so(
-    run: Run, served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(_: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(time, "sleep", interrupted)
-    served.control.draining = [DRAIN]
-    result = run("drain", "m-1-0", "--wait")
-    assert result.exit_code == 1
-    assert "the drain of m-1-0 goes on; `sluicegate undrain m-1-0` calls it off" in result.output
-    assert UndrainInstance("m-1-0") not in [one.ask for one in served.control.asked]
 
 
 # --- config --------------------------------------------------------------------------------------
