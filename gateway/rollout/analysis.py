@@ -11,14 +11,15 @@ from enum import Enum
 from math import exp, log
 from typing import Any, Final
 
-from gateway.rollout.contest import UNFOUGHT, Contest, fought
+from gateway.rollout.contest import UNFOUGHT, Alone, Contest, fought
 from gateway.rollout.counts import Counts
 from gateway.rollout.slowness import UNTIMED, Slowness, quantile_s, timed
 from gateway.rollout.wager import UNPLAYED, Share, Wager, against_rate
 
 # The chance of a false alarm is split: failures are what hurts most and has to be found first.
-FAILURES_PART: Final = 0.7
-OTHER_PART: Final = 0.1  # each of latency, TTFT, restarts
+FAILURES_PART: Final = 0.8
+SLOWNESS_PART: Final = 0.08  # of latency, and of TTFT
+RESTARTS_PART: Final = 0.04
 COMPARED_MIN: Final = 100  # requests of each side, before their 95th percentiles hold back a step
 RESTARTS_PER_HOUR: Final = 1.0  # of one instance: a version may do that
 
@@ -104,7 +105,6 @@ def weigh(rules: Rules, evidence: Evidence, canary: Counts, stable: Counts | Non
 
     Cost: O(1) in the counts, O(cells) in the histograms.
     """
-    alone = stable is None
     other = stable or Counts()
     return Evidence(
         failures=fought(
@@ -112,7 +112,7 @@ def weigh(rules: Rules, evidence: Evidence, canary: Counts, stable: Counts | Non
             Share(canary.failed, canary.requests),
             Share(other.failed, other.requests),
             rules.failure_limit,
-            alone,
+            Alone.AT_ONCE if stable is None else Alone.LATER,
         ),
         latency=timed(evidence.latency, canary.latency, other.latency, rules.latency_ratio_max),
         ttft=timed(evidence.ttft, canary.ttft, other.ttft, rules.ttft_ratio_max),
@@ -153,7 +153,7 @@ def _proof(rules: Rules, evidence: Evidence, window: Window) -> Verdict | None:
             f"{_odds(failures.proof_log)}"
         )
         return Verdict(Kind.ROLL_BACK, Ground.FAILURES, text)
-    worst = log(1 / (rules.false_alarm * OTHER_PART))
+    worst = log(1 / (rules.false_alarm * SLOWNESS_PART))
     for ground, slowness, ratio in (
         (Ground.LATENCY, evidence.latency, rules.latency_ratio_max),
         (Ground.TTFT, evidence.ttft, rules.ttft_ratio_max),
@@ -165,6 +165,7 @@ def _proof(rules: Rules, evidence: Evidence, window: Window) -> Verdict | None:
                 f"{ratio:g} times stable's 95th percentile, {_odds(slow.stable.wealth_log)}"
             )
             return Verdict(Kind.ROLL_BACK, ground, text)
+    worst = log(1 / (rules.false_alarm * RESTARTS_PART))
     if evidence.restarts_all >= rules.restarts_min and evidence.restarts.wealth_log >= worst:
         text = f"its instances died {evidence.restarts_all} times"
         return Verdict(Kind.ROLL_BACK, Ground.RESTARTS, text)

@@ -8,6 +8,7 @@ that it is worse than stable was in the same blocks.
 """
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any, Final
 
 from gateway.rollout.wager import (
@@ -81,10 +82,18 @@ class Contest:
 UNFOUGHT: Final = Contest()
 
 
+class Alone(Enum):
+    """What becomes of a block in which stable was sent nothing."""
+
+    DROPPED = "dropped"  # there is nothing to compare with
+    AT_ONCE = "at_once"  # judged by the limit: stable's weight is 0
+    LATER = "later"  # judged by the limit once it is clear that stable serves no longer
+
+
 def fought(
-    contest: Contest, canary: Share, stable: Share, limit: float, alone: bool = False
+    contest: Contest, canary: Share, stable: Share, limit: float, alone: Alone = Alone.LATER
 ) -> Contest:
-    """After a batch of both. `alone`: stable is sent nothing, the limit is all there is."""
+    """After a batch of both."""
     contest = replace(
         contest,
         canary_open=contest.canary_open + canary,
@@ -95,9 +104,11 @@ def fought(
         return _waiting(contest, stable)
     if contest.stable_open.of:
         return _ended(contest, limit)
-    if alone or contest.canary_open.of >= LONELY:
-        return _ended_alone(contest, limit)
-    return contest
+    if alone is not Alone.AT_ONCE and contest.canary_open.of < LONELY:
+        return contest
+    if alone is Alone.DROPPED:
+        return replace(contest, canary_open=NONE)
+    return _ended_alone(contest, limit)
 
 
 def _waiting(contest: Contest, latest: Share) -> Contest:

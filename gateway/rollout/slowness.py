@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Final
 
-from gateway.rollout.contest import Contest, Memory, fought
+from gateway.rollout.contest import Alone, Contest, Memory, fought
 from gateway.rollout.counts import packed, unpacked
 from gateway.rollout.wager import Share
 from gateway.state.shared import HISTOGRAM_CELLS, histogram_bound_us
@@ -57,6 +57,7 @@ def timed(
             _slow(canary, slowness.fast_canary),
             _slow(stable, slowness.fast_stable),
             SLOW,
+            Alone.DROPPED,
         )
         slowness = replace(slowness, contest=contest)
     if any(stable):

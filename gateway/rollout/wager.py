@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from math import exp, inf, log, log1p, sqrt
 from typing import Final
 
-# Odds of the alternatives as multiples of the odds claimed, with the share of wealth on each.
-ODDS: Final = (1.6, 2.2, 3.5, 6.0, 12.0, 28.0, 300.0)
-STAKES: Final = (0.10, 0.12, 0.10, 0.10, 0.12, 0.40, 0.06)
-HELD_BACK: Final = 0.1  # of the wealth at the start
+# Odds of the alternatives as multiples of the odds claimed, with the share of wealth on each. Of a
+# limit of 5 % these are 7, 10, 21 and 60 %. The last share makes three failures of five enough.
+ODDS: Final = (1.5, 2.1, 5.0, 28.0)
+STAKES: Final = (0.04, 0.25, 0.28, 0.43)
+HELD_BACK: Final = 0.05  # of the wealth at the start
 HALF_STAKED: Final = 3000.0  # trials after which half of that is staked: of the order of a step
 
 RARE: Final = 1e-4  # shares are believed to lie between this and 1 - RARE
