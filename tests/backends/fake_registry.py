@@ -58,4 +58,4 @@ async def listening(gateway: FakeRegistry, port: int = 0) -> AsyncIterator[str]:
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     yield f"127.0.0.1:{bound}"
-    await server.stop(None)
+    await server.stop(LONG_S)  # what was heard is answered first; none of its calls lasts
