@@ -5,7 +5,7 @@ Flow: token > detokenise > look for stop strings > [piece] > document.
 `token_ids` and `prompt_token_ids` stand where vLLM puts them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -201,13 +201,6 @@ def model_card(
         "version": version,
         "max_model_len": max_seq_len,  # spelt as in vLLM
     }
-
-
-def error(
-    message: str, kind: str, param: str | None, code: str | None, more: Mapping[str, object]
-) -> dict[str, object]:
-    """OpenAI's shape of an error; `more` stands beside its four fields."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code, **more}}
 
 
 def _begin(heading: Heading, name: str) -> dict[str, object]:

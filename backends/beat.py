@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from backends.facts import Facts
+from backends.account import Account
 from backends.life import OrderRefused, asked_or
 from backends.lifecycle import Standing
 from sluicegate.v1 import lifecycle_pb2 as wire
@@ -59,14 +59,14 @@ def calling() -> Iterator[None]:
 class Beat:
     def __init__(
         self,
-        facts: Facts,
+        account: Account,
         stub: "RegistryAsyncStub",
         launch_token: str,
         default_grace_s: float,
         now: Callable[[], float],
         rng: Random,
     ) -> None:
-        self._facts = facts
+        self._account = account
         self._stub = stub
         self._launch_token = launch_token
         self._lease_token = secrets.token_urlsafe(24)  # only we can speak for this incarnation
@@ -78,7 +78,7 @@ class Beat:
         self._may_be_known = False  # also while the answer to a registration is awaited
         self._interval_s = RETRY_S
         self._trouble = ""  # the last one, so that each is logged once
-        self._said = _news_of(facts.life.standing)
+        self._said = _news_of(account.life.standing)
         self._news = asyncio.Event()
 
     def start(self) -> None:
@@ -105,7 +105,7 @@ class Beat:
             self._troubled(str(exc))
 
     async def _run(self) -> None:
-        unwatch = self._facts.life.watch(self._look)
+        unwatch = self._account.life.watch(self._look)
         try:
             while True:
                 try:
@@ -122,7 +122,7 @@ class Beat:
         """Say goodbye; a gateway that does not hear it finds out by itself."""
         if not self._may_be_known:
             return
-        identity = self._facts.identity
+        identity = self._account.identity
         request = wire.DeregisterRequest(
             instance_id=identity.instance_id,
             incarnation=identity.incarnation,
@@ -137,8 +137,8 @@ class Beat:
 
     async def _once(self) -> None:
         """One call. Raises: GatewayAway."""
-        status = self._facts.status()
-        self._said = _news_of(self._facts.life.standing)
+        status = self._account.status()
+        self._said = _news_of(self._account.life.standing)
         self._news.clear()
         if not self._registered:
             await self._register(status)
@@ -168,7 +168,7 @@ class Beat:
         log.info("registered", extra={"interval_s": self._interval_s})
 
     def _obey(self, order: wire.Order.ValueType, grace_s: float) -> None:
-        life, now = self._facts.life, self._now()
+        life, now = self._account.life, self._now()
         try:
             if order == wire.ORDER_DRAIN:
                 life.drain(grace_s, "drain ordered by the gateway", now)
@@ -185,7 +185,7 @@ class Beat:
             log.info("order refused", extra={"order": order, "reason": str(exc)})
 
     def _look(self) -> None:
-        if _news_of(self._facts.life.standing) != self._said:
+        if _news_of(self._account.life.standing) != self._said:
             self._news.set()
 
     async def _pause(self, seconds: float) -> None:

@@ -29,7 +29,7 @@ from backends.snapshots.manifest import NAME_RULE, is_name
 from backends.snapshots.roots import Root, read_root
 
 if TYPE_CHECKING:
-    from backends.instance import Ending
+    from backends.living import Ending
 
 log = logging.getLogger(__name__)
 

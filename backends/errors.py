@@ -13,6 +13,7 @@ Floor 0, pure.
     +-- QueueFull          every slot and every place in the queue is held 503, refused: full
     +-- Draining           refuses new work on purpose                     503, refused: draining
     +-- NotReady           still on its way to READY                       503
+    +-- ServerGone         the server it stands for does not answer        502
     +-- EngineFailed       the model failed in the middle of the request   500
 """
 
@@ -66,6 +67,10 @@ class Draining(InstanceError):
 
 
 class NotReady(InstanceError):
+    pass
+
+
+class ServerGone(InstanceError):
     pass
 
 

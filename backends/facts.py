@@ -1,6 +1,6 @@
-"""Everything that HTTP, gRPC, beat and metrics may know of the instance they speak for.
+"""What HTTP and engine of an instance of ours may know of each other, beside its account.
 
-Floor 2, no I/O but the memory reading it is given.   Owner: the instance's event loop.
+Floor 2, no I/O.   Owner: the instance's event loop.
 Before the model is loaded `loaded` is None, and the gate lets nobody in.
 """
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from backends.account import Account
 from backends.batcher import Batcher
 from backends.engines.base import Sampling
 from backends.errors import NotReady, RequestInvalid
@@ -16,10 +17,8 @@ from backends.gate import Gate
 from backends.life import Life
 from backends.readings import Readings
 from backends.signature import Signature
-from backends.status import NOTHING_YET, Held, Identity, Loads, Memory, build
+from backends.status import NOTHING_YET, Identity, Memory
 from backends.text import HoldsBack, Text
-from sluicegate.v1 import lifecycle_pb2 as wire
-from sluicegate.v1.states import Phase
 
 T = TypeVar("T")
 
@@ -48,15 +47,12 @@ class LoadedGraph:
         return self.executor.slots
 
 
-class Facts:
+class Facts(Account):
     def __init__(
         self, identity: Identity, gate: Gate, life: Life, measure: Callable[[], Memory]
     ) -> None:
-        self.identity = identity
-        self.gate = gate
-        self.life = life
+        super().__init__(identity, gate, life, measure)
         self.loaded: Loaded | LoadedGraph | None = None
-        self._measure = measure
 
     def load(self, loaded: Loaded | LoadedGraph, queue_max: int) -> None:
         """From here on requests can be run; they are let in once the instance is READY."""
@@ -87,30 +83,9 @@ class Facts:
     def readings(self) -> Readings:
         return NOTHING_YET if self.loaded is None else self.loaded.executor.readings()
 
-    def loads(self) -> Loads:
-        spent = self.life.spent_ms
-        return Loads(
-            load_ms=spent(Phase.LOADING_MODEL, Phase.ALLOCATING_CACHE),
-            compile_ms=spent(Phase.COMPILING),
-            warmup_ms=spent(Phase.WARMING_UP),
-        )
-
-    def held(self) -> Held:
-        slots = 0 if self.loaded is None else self.loaded.slots
-        return Held(self.gate.in_flight, self.gate.rejected_total, slots)
-
-    def memory(self) -> Memory:
-        return self._measure()
-
-    def status(self) -> wire.InstanceStatus:
-        return build(
-            self.identity,
-            self.life.standing,
-            self.held(),
-            self.readings(),
-            self.memory(),
-            self.loads(),
-        )
+    @property
+    def slots(self) -> int:
+        return 0 if self.loaded is None else self.loaded.slots
 
     def blame_engine(self, now: float) -> None:
         """After a request failed: if the engine is beyond repair, so is the instance."""

@@ -25,6 +25,7 @@ from backends.engines.base import Generation, Sampling
 from backends.errors import EngineFailed, PromptTooLong, RequestInvalid, UnknownModel
 from backends.facts import Facts, Loaded
 from backends.openai.requests import Kind, Request, choices_of, model_of, parse
+from backends.refusals import openai_error
 from backends.stream import Stream, merged
 
 log = logging.getLogger(__name__)
@@ -184,7 +185,7 @@ def _assembly(loaded: Loaded, request: Request, stop_ids: frozenset[int], index:
 async def _cut(http: web.Request, response: web.StreamResponse, job: _Job, why: str) -> None:
     """End an answer that has begun so that nobody can take it for whole."""
     log.error("answer cut", extra={"request": job.heading.id, "reason": why})
-    await response.write(_event(answers.error(why, "server_error", None, "engine_failed", {})))
+    await response.write(_event(openai_error(why, "server_error", None, "engine_failed", {})))
     if http.transport is not None:
         http.transport.close()  # what is written goes out, the last chunk never does
 

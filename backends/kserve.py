@@ -26,10 +26,6 @@ MODEL: Final = "/v2/models/{model}"
 VERSION: Final = "/v2/models/{model}/versions/{version}"
 
 
-def is_kserve(path: str) -> bool:
-    return path == "/v2" or path.startswith("/v2/")
-
-
 class KServe:
     def __init__(self, facts: Facts, rng: Random) -> None:
         self._facts = facts

@@ -11,18 +11,18 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from backends.facts import Facts
+from backends.account import Account
 from sluicegate.v1.states import State
 
 LABELS = ("model", "version", "instance")
 
 
-class FactsCollector(Collector):
-    def __init__(self, facts: Facts) -> None:
-        self._facts = facts
+class AccountCollector(Collector):
+    def __init__(self, account: Account) -> None:
+        self._account = account
 
     def collect(self) -> Iterable[Metric]:
-        identity = self._facts.identity
+        identity = self._account.identity
         labels = (identity.model, identity.version, identity.instance_id)
         yield self._state(labels)
         yield from self._requests(labels)
@@ -34,13 +34,13 @@ class FactsCollector(Collector):
         family = GaugeMetricFamily(
             "sluicegate_instance_state", "1 for the state it is in", labels=(*LABELS, "state")
         )
-        now = self._facts.life.standing.state
+        now = self._account.life.standing.state
         for state in State:
             family.add_metric((*labels, state.name), float(state is now))
         return family
 
     def _requests(self, labels: tuple[str, ...]) -> Iterable[Metric]:
-        readings, held = self._facts.readings(), self._facts.held()
+        readings, held = self._account.readings(), self._account.held()
         yield _gauge("in_flight", "requests held, running and waiting", held.in_flight, labels)
         yield _gauge("slots", "requests it can run at once", held.slots, labels)
         yield _gauge("queue_depth", "requests that wait for a slot", readings.queue_depth, labels)
@@ -60,7 +60,7 @@ class FactsCollector(Collector):
         yield _counter("rejected", "requests refused untouched", held.rejected_total, labels)
 
     def _steps(self, labels: tuple[str, ...]) -> Iterable[Metric]:
-        readings = self._facts.readings()
+        readings = self._account.readings()
         yield _counter("steps", "prefill chunks and decodes", readings.progress_total, labels)
         yield _gauge(
             "batch_utilisation_ratio",
@@ -77,11 +77,11 @@ class FactsCollector(Collector):
         yield tokens
 
     def _loading(self, labels: tuple[str, ...]) -> Iterable[Metric]:
-        loads = self._facts.loads()
+        loads = self._account.loads()
         yield _gauge(
             "progress_ratio",
             "how much of the way to READY is done",
-            self._facts.life.standing.progress / 100,
+            self._account.life.standing.progress / 100,
             labels,
         )
         family = GaugeMetricFamily(
@@ -95,7 +95,7 @@ class FactsCollector(Collector):
         yield family
 
     def _memory(self, labels: tuple[str, ...]) -> Metric:
-        readings, memory = self._facts.readings(), self._facts.memory()
+        readings, memory = self._account.readings(), self._account.memory()
         family = GaugeMetricFamily(
             "sluicegate_instance_memory_bytes", "device memory", labels=(*LABELS, "kind")
         )
@@ -106,10 +106,10 @@ class FactsCollector(Collector):
         return family
 
 
-def exposition(facts: Facts) -> bytes:
+def exposition(account: Account) -> bytes:
     """All of it in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(FactsCollector(facts))
+    registry.register(AccountCollector(account))
     return generate_latest(registry)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from backends.facts import Facts
+from backends.account import Account
 from backends.life import Life, OrderRefused, asked_or
 from sluicegate.v1 import lifecycle_pb2 as wire
 from sluicegate.v1 import lifecycle_pb2_grpc as stubs
@@ -61,24 +61,24 @@ async def follow(life: Life, interval_s: float) -> AsyncGenerator[None, None]:
 
 
 class LifecycleService(stubs.LifecycleServicer):
-    def __init__(self, facts: Facts, default_grace_s: float, now: Now) -> None:
-        self._facts = facts
+    def __init__(self, account: Account, default_grace_s: float, now: Now) -> None:
+        self._account = account
         self._default_grace_s = default_grace_s
         self._now = now
 
     async def GetStatus(  # noqa: N802 - named by the protocol
         self, request: wire.GetStatusRequest, context: Context
     ) -> wire.InstanceStatus:
-        return self._facts.status()
+        return self._account.status()
 
     async def WatchStatus(  # noqa: N802
         self, request: wire.WatchStatusRequest, context: Context
     ) -> AsyncIterator[wire.InstanceStatus]:
         asked_s = request.interval_ms / 1000
         interval_s = max(asked_s, WATCH_INTERVAL_MIN_S) if asked_s else WATCH_INTERVAL_S
-        async with aclosing(follow(self._facts.life, interval_s)) as moments:
+        async with aclosing(follow(self._account.life, interval_s)) as moments:
             async for _ in moments:
-                yield self._facts.status()
+                yield self._account.status()
 
     async def Drain(  # noqa: N802
         self, request: wire.DrainRequest, context: Context
@@ -86,35 +86,35 @@ class LifecycleService(stubs.LifecycleServicer):
         reason = request.reason or "drain asked for"
         grace_s = asked_or(request.grace_s, self._default_grace_s)
         try:
-            drained = self._facts.life.drain(grace_s, reason, self._now())
+            drained = self._account.life.drain(grace_s, reason, self._now())
         except OrderRefused as exc:
             await _refuse(context, exc)
         return wire.DrainReply(
-            status=self._facts.status(), already=drained.already, remaining_s=drained.remaining_s
+            status=self._account.status(), already=drained.already, remaining_s=drained.remaining_s
         )
 
     async def Resume(  # noqa: N802
         self, request: wire.ResumeRequest, context: Context
     ) -> wire.StatusReply:
         try:
-            self._facts.life.resume(self._now())
+            self._account.life.resume(self._now())
         except OrderRefused as exc:
             await _refuse(context, exc)
-        return wire.StatusReply(status=self._facts.status())
+        return wire.StatusReply(status=self._account.status())
 
     async def Stop(  # noqa: N802
         self, request: wire.StopRequest, context: Context
     ) -> wire.StatusReply:
         grace_s = 0.0 if request.force else asked_or(request.grace_s, self._default_grace_s)
-        self._facts.life.stop(grace_s, "stop asked for", self._now())
-        return wire.StatusReply(status=self._facts.status())
+        self._account.life.stop(grace_s, "stop asked for", self._now())
+        return wire.StatusReply(status=self._account.status())
 
 
 class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # no stubs for it
     """SERVING is READY; for the whole server and for Lifecycle by name."""
 
-    def __init__(self, facts: Facts) -> None:
-        self._life = facts.life
+    def __init__(self, account: Account) -> None:
+        self._life = account.life
 
     async def Check(self, request: Any, context: Context) -> Any:  # noqa: N802
         answer = self._answer(request.service)
@@ -144,13 +144,13 @@ class GrpcServer:
     """The listening port and what is behind it. Bound when made, so the address is known."""
 
     def __init__(
-        self, facts: Facts, host: str, port: int, default_grace_s: float, now: Now
+        self, account: Account, host: str, port: int, default_grace_s: float, now: Now
     ) -> None:
         """Raises: OSError if the address cannot be bound."""
         self._server = grpc.aio.server(options=OPTIONS)
-        service = LifecycleService(facts, default_grace_s, now)
+        service = LifecycleService(account, default_grace_s, now)
         stubs.add_LifecycleServicer_to_server(service, self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(HealthService(facts), self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(HealthService(account), self._server)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             self.port: int = self._server.add_insecure_port(address)

@@ -38,11 +38,12 @@ class Address:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Where any instance listens, whom it tells, and how long it waits; whatever it runs."""
+
     model: str
     version: str
-    root: Root  # of the model repository
     instance_id: str
     http: Address = Address("127.0.0.1", 0)
     grpc: Address = Address("127.0.0.1", 0)
@@ -51,10 +52,15 @@ class Settings:
     launch_token: str = ""
     device: str = ""  # the name in [[device]] of the gateway's config.toml
     device_kind: str = "cpu"
+    queue_max: int = 16  # requests that wait here for a slot; the gateway's queue is the long one
+    grace_s: float = 30.0  # of a drain that names none, and of SIGTERM
+    error_linger_s: float = 30.0  # in ERROR, before it exits: for polls to hear the reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(Terms):
+    root: Root  # of the model repository
     cache_root: Path = Path("var/cache")
     threads: int = 0  # 0: the engine's own choice
     slots: int | None = None  # None: what the manifest promises
     max_seq_len: int | None = None
-    queue_max: int = 16  # requests that wait here for a slot; the gateway's queue is the long one
-    grace_s: float = 30.0  # of a drain that names none, and of SIGTERM
-    error_linger_s: float = 30.0  # in ERROR, before it exits: for polls to hear the reason

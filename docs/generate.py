@@ -24,7 +24,7 @@ SOURCES: Final = {"sluicegate": "proto/sluicegate", "gateway": "gateway", "backe
 
 # Folders in the order in which they are best read; imports decide inside and between them.
 TASTE: Final = (
-    "proto/sluicegate/v1/",
+    "proto/sluicegate/",
     "gateway/records.py",
     "gateway/errors.py",
     "gateway/problems.py",

@@ -34,10 +34,10 @@ from gateway.messages import (
     Spawned,
     SpawnFailed,
 )
-from gateway.processes import adopt_orphans, children, kill
 from gateway.takeover.giving import Giving
 from gateway.takeover.offer import shared
 from gateway.takeover.taking import Taking
+from sluicegate.processes import adopt_orphans, children, kill
 
 log = logging.getLogger(__name__)
 

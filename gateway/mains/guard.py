@@ -25,7 +25,7 @@ from typing import Final
 
 from gateway.launch.capture import Capture
 from gateway.launch.logfile import LogFile, Writer
-from gateway.processes import adopt_orphans, die_with_parent, end_descendants, oom_kills
+from sluicegate.processes import adopt_orphans, die_with_parent, end_descendants, oom_kills
 
 END: Final = signal.SIGUSR1  # from the supervisor: end everything now
 FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -12,7 +12,6 @@ from backends.answers import (
     Heading,
     Piece,
     Usage,
-    error,
     joined,
     model_card,
     whole,
@@ -221,18 +220,6 @@ def test_logprobs_are_null_unless_asked_for() -> None:
         assert only_choice(whole(heading, [SECOND], Usage(1, 2), None, False))["logprobs"] is None
         chunks = Chunks(heading, include_usage=False, prompt_ids=None, logprobs=False)
         assert only_choice(chunks.piece(SECOND, first=True))["logprobs"] is None
-
-
-def test_an_error_has_openais_four_fields_and_what_we_add() -> None:
-    assert error("too long", "invalid_request_error", "prompt", None, {"state": "READY"}) == {
-        "error": {
-            "message": "too long",
-            "type": "invalid_request_error",
-            "param": "prompt",
-            "code": None,
-            "state": "READY",
-        }
-    }
 
 
 def test_a_model_card_says_how_long_the_context_is() -> None:

@@ -15,7 +15,8 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
 from backends.encoding import ENCODE_ON_LOOP_MAX
-from backends.http_api import HttpApi, HttpServer
+from backends.http_api import HttpApi
+from backends.http_server import HttpServer
 from tests.backends.fakes import Gate, ScriptedEngine, answer, successor
 from tests.backends.rig import END, Rig, joined, ready_rig, says
 
@@ -35,7 +36,9 @@ async def serving(
     engine: ScriptedEngine | None = None, steps: Gate | None = None
 ) -> AsyncIterator[Served]:
     async with ready_rig(engine, steps) as rig:
-        server = HttpServer(HttpApi(rig.facts, Random(7), lambda: 1_700_000_000.5), "127.0.0.1", 0)
+        server = HttpServer(
+            HttpApi(rig.facts, Random(7), lambda: 1_700_000_000.5).app(), "127.0.0.1", 0
+        )
         await server.start()
         url = f"http://127.0.0.1:{server.port}/v1"
         async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:

@@ -10,7 +10,8 @@ import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient
 
-from backends.http_api import BODY_MAX_BYTES, HttpApi, HttpServer
+from backends.http_api import BODY_MAX_BYTES, HttpApi
+from backends.http_server import HttpServer
 from sluicegate.v1.states import Phase
 from tests.backends.fakes import Gate, ScriptedEngine, successor
 from tests.backends.rig import Rig, ready_rig, rig
@@ -232,7 +233,7 @@ async def test_an_engine_beyond_repair_is_an_instance_in_error(
 async def test_closing_the_server_cuts_what_is_held_visibly(ready: Rig) -> None:
     gate = Gate()
     async with ready_rig(ScriptedEngine(rule=successor, gate=gate), gate) as held:
-        server = HttpServer(api(held), "127.0.0.1", 0)
+        server = HttpServer(api(held).app(), "127.0.0.1", 0)
         await server.start()
         gate.let(2)
         async with aiohttp.ClientSession() as session:
@@ -248,9 +249,9 @@ async def test_closing_the_server_cuts_what_is_held_visibly(ready: Rig) -> None:
 
 
 async def test_an_address_that_is_taken_is_an_error_at_once(ready: Rig) -> None:
-    first = HttpServer(api(ready), "127.0.0.1", 0)
+    first = HttpServer(api(ready).app(), "127.0.0.1", 0)
     with pytest.raises(OSError, match="in use"):
-        HttpServer(api(ready), "127.0.0.1", first.port)
+        HttpServer(api(ready).app(), "127.0.0.1", first.port)
     await first.start()
     await first.close()
     await asyncio.sleep(0)

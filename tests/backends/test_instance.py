@@ -13,7 +13,8 @@ import grpc
 import pytest
 
 from backends.errors import CannotListen, LoadFailed, SnapshotInvalid
-from backends.instance import Ending, Instance
+from backends.instance import Instance
+from backends.living import Ending
 from backends.settings import Address, Settings
 from sluicegate.v1 import lifecycle_pb2 as wire
 from sluicegate.v1 import lifecycle_pb2_grpc as stubs

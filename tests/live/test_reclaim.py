@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from gateway.processes import descendants
+from sluicegate.processes import descendants
 from tests.live.clients import Answer, ask
 from tests.live.gateways import Gateway, config, gone, running, scripted_model
 from tests.live.scripted_instance import COMMAND, write_snapshot

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from gateway.processes import descendants
+from sluicegate.processes import descendants
 from tests.live.clients import Answer, ask, crowd
 from tests.live.gateways import Gateway, config, gone, running, scripted_model
 from tests.live.scripted_instance import write_snapshot

@@ -25,7 +25,8 @@ from backends.engines.llm.text import StopScanner, Tokenizer
 from backends.executor import Executor
 from backends.facts import Facts, Loaded
 from backends.gate import Gate
-from backends.http_api import HttpApi, HttpServer
+from backends.http_api import HttpApi
+from backends.http_server import HttpServer
 from backends.life import Life
 from backends.status import Identity
 from sluicegate.v1.states import Phase
@@ -69,7 +70,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     facts.load(Loaded(executor, tokenizer, StopScanner, defaults, SLOTS, LENGTH), QUEUE)
     life.progress(Phase.WARMING_UP, 1.0, "", 0.0)
     life.verified(0.0)
-    server = HttpServer(HttpApi(facts, Random(7), lambda: 1_700_000_000.0), "127.0.0.1", 0)
+    server = HttpServer(HttpApi(facts, Random(7), lambda: 1_700_000_000.0).app(), "127.0.0.1", 0)
     await server.start()
     url = f"http://127.0.0.1:{server.port}/v1"
     async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:

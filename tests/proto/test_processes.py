@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.processes import children, descendants, kill, oom_kills
+from sluicegate.processes import children, descendants, kill, oom_kills
 
 V2 = "0::/a/b\n"
 V1 = "4:memory:/x\n1:cpu:/\n0::/\n"
