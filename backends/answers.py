@@ -95,10 +95,12 @@ def joined(pieces: Sequence[Piece]) -> Piece:
 class Usage:
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int  # of the prompt, not computed anew
 
-    def document(self) -> dict[str, int]:
+    def document(self) -> dict[str, object]:
         return {
             "prompt_tokens": self.prompt_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
             "completion_tokens": self.completion_tokens,
             "total_tokens": self.prompt_tokens + self.completion_tokens,
         }

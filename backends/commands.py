@@ -75,6 +75,9 @@ def _options(command: _Command) -> _Command:
         click.option("--threads", type=click.IntRange(min=0), default=0, help="0: all."),
         click.option("--slots", type=count, default=None, help="Default: the snapshot's."),
         click.option("--max-seq-len", type=count, default=None, help="Default: the snapshot's."),
+        click.option(
+            "--prefix-reuse/--no-prefix-reuse", default=True, help="Of prompts' beginnings."
+        ),
         click.option("--queue-max", type=click.IntRange(min=0), default=16, help="Waiting here."),
         click.option("--grace-s", type=seconds, default=30.0, help="Of a drain and of SIGTERM."),
         click.option("--error-linger-s", type=seconds, default=30.0, help="Before exit in ERROR."),

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from random import Random
 from typing import Final
@@ -72,10 +72,12 @@ class Executor:
         engine: Engine,
         queue_max: int,
         *,
+        prefix_reuse: bool = True,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         rng: Random | None = None,
     ) -> None:
         self._engine = engine
+        self._prefix_reuse = prefix_reuse
         self._queue_max = queue_max
         self._now_ns = monotonic_ns
         self._rng = rng or Random()
@@ -96,7 +98,8 @@ class Executor:
         assert self._model is None, "an executor has one life"
         loop = asyncio.get_running_loop()
         self._loaded, self._ended = loop.create_future(), loop.create_future()
-        self._model = _Model(self._engine, loop, self, report, self._now_ns, self._rng)
+        slots = Slots(self._engine, self._rng, self._prefix_reuse)
+        self._model = _Model(self._engine, slots, loop, self, report, self._now_ns)
         self._model.start()
         await asyncio.shield(self._loaded)
 
@@ -170,6 +173,10 @@ class Executor:
         if done.span_ns:
             self._meter.step_ran(now, done.span_ns, done.busy, len(done.outcome.tokens))
         self._meter.prompt_tokens += done.outcome.prompt_tokens
+        if done.outcome.reused is not None:
+            number, reused = done.outcome.reused
+            self._streams[number][0].reused = reused
+            self._meter.prompt_became_whole(reused)
         if done.memory_bytes is not None:
             self._meter.memory_seen(done.memory_bytes)
         self._failure = self._failure or done.failure
@@ -216,11 +223,11 @@ class _Model(threading.Thread):
     def __init__(
         self,
         engine: Engine,
+        slots: Slots,
         loop: asyncio.AbstractEventLoop,
         executor: Executor,
         report: Report,
         now_ns: Callable[[], int],
-        rng: Random,
     ) -> None:
         # A daemon: a process told to end at once must not wait for a step that hangs.
         super().__init__(name="model", daemon=True)
@@ -231,7 +238,7 @@ class _Model(threading.Thread):
         self._executor = executor
         self._report = report
         self._now_ns = now_ns
-        self._slots = Slots(engine, rng)
+        self._slots = slots
         self._steps = 0
         self._failure = ""
 
@@ -261,7 +268,7 @@ class _Model(threading.Thread):
     def _read_inbox(self) -> bool:
         """False when it is time to end. Waits for a message only if there is nothing to run."""
         released = []
-        block = self._slots.plan().step is None
+        block = self._slots.is_idle()
         while True:
             try:
                 message = self.inbox.get(block)
@@ -288,14 +295,14 @@ class _Model(threading.Thread):
             self._slots.add(request)
 
     def _step(self) -> None:
-        plan = self._slots.plan()
-        if plan.step is None:
-            return
         began = self._now_ns()
-        admitted = self._slots.admit(plan.admitted)
+        admitted = self._slots.admit()
+        step = self._slots.plan()
+        if step is None:
+            return
         waits = tuple((request.number, began - request.submitted_ns) for request in admitted)
         busy = self._slots.active()
-        outcome, failure = self._run(plan.step)
+        outcome, failure = self._run(step)
         self._steps += 1
         memory = self._engine.memory_bytes() if self._steps % MEMORY_EVERY == 1 else None
         span = max(1, self._now_ns() - began)
@@ -314,8 +321,7 @@ class _Model(threading.Thread):
         self._failure = f"{outcome.failed[-1][1]} ({FAULTS_MAX} times in one slot)"
         log.error("model given up", extra={"reason": self._failure})
         rest = tuple((number, self._failure) for number in self._slots.clear())
-        whole = Outcome(outcome.tokens, outcome.failed + rest, outcome.prompt_tokens)
-        return whole, self._failure
+        return replace(outcome, failed=outcome.failed + rest), self._failure
 
     def _tell(self, call: Callable[..., None], *values: object) -> None:
         # A loop that is closed has nobody left to be told.

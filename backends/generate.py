@@ -50,9 +50,9 @@ class _Job:
     assemblies: tuple[Assembly, ...]
 
     def usage(self) -> Usage:
-        """The prompt counts once, however many answers it has."""
+        """The prompt counts once, however many answers it has: as the first of them read it."""
         completion = sum(each.completion_tokens for each in self.assemblies)
-        return Usage(len(self.prompt_ids), completion)
+        return Usage(len(self.prompt_ids), completion, self.streams[0].reused)
 
     @property
     def shown_ids(self) -> tuple[int, ...] | None:

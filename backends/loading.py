@@ -150,7 +150,9 @@ def _loaded(parts: Parts | GraphParts, settings: Settings, rng: Random) -> Loade
         batcher = Batcher(parts.engine, parts.max_delay_s, settings.queue_max)
         return LoadedGraph(batcher, parts.engine.signature)
     return Loaded(
-        executor=Executor(parts.engine, settings.queue_max, rng=rng),
+        executor=Executor(
+            parts.engine, settings.queue_max, prefix_reuse=settings.prefix_reuse, rng=rng
+        ),
         text=parts.text,
         scan=parts.scan,
         defaults=parts.defaults,

@@ -69,10 +69,20 @@ class AccountCollector(Collector):
             labels,
         )
         yield _gauge("tokens_per_second", "completion tokens lately", readings.tokens_per_s, labels)
+        yield _counter("prompts", "prompts read to their end", readings.prompts_total, labels)
+        yield _counter(
+            "prefix_hits",
+            "prompts that began with what a slot had kept",
+            readings.prefix_hits_total,
+            labels,
+        )
         tokens = CounterMetricFamily(
-            "sluicegate_instance_tokens", "tokens read and written", labels=(*LABELS, "kind")
+            "sluicegate_instance_tokens",
+            "prompt tokens computed and reused, and tokens written",
+            labels=(*LABELS, "kind"),
         )
         tokens.add_metric((*labels, "prompt"), readings.prompt_tokens_total)
+        tokens.add_metric((*labels, "reused"), readings.reused_tokens_total)
         tokens.add_metric((*labels, "completion"), readings.completion_tokens_total)
         yield tokens
 

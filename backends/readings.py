@@ -26,10 +26,13 @@ class Readings:
     last_latency_ms: float  # of the generation served last, from submission to its last token
     progress_total: int  # steps: prefill chunks and decodes
     served_total: int
-    prompt_tokens_total: int
+    prompt_tokens_total: int  # computed
     completion_tokens_total: int
     memory_bytes: int
     memory_peak_bytes: int
+    reused_tokens_total: int = 0  # of prompts, found in a slot and not computed
+    prompts_total: int = 0  # that became whole
+    prefix_hits_total: int = 0  # of these: began with ids that a slot had kept
     failure: str = ""  # why no further generation is taken; empty while all is well
 
 
@@ -54,6 +57,9 @@ class Meter:
         self.progress = 0
         self.served = 0
         self.prompt_tokens = 0
+        self.reused_tokens = 0
+        self.prompts = 0
+        self.prefix_hits = 0
         self.completion_tokens = 0
         self.last_latency_ns = 0
         self.memory_bytes = 0
@@ -71,6 +77,12 @@ class Meter:
         second = self._at(now_ns)
         second.waits += 1
         second.wait_ns += wait_ns
+
+    def prompt_became_whole(self, reused: int) -> None:
+        """So many of its ids were not computed."""
+        self.prompts += 1
+        self.prefix_hits += reused > 0
+        self.reused_tokens += reused
 
     def ended_well(self, latency_ns: int) -> None:
         self.served += 1
@@ -104,6 +116,9 @@ class Meter:
             completion_tokens_total=self.completion_tokens,
             memory_bytes=self.memory_bytes,
             memory_peak_bytes=self.memory_peak_bytes,
+            reused_tokens_total=self.reused_tokens,
+            prompts_total=self.prompts,
+            prefix_hits_total=self.prefix_hits,
             failure=failure,
         )
 

@@ -64,3 +64,4 @@ class Settings(Terms):
     threads: int = 0  # 0: the engine's own choice
     slots: int | None = None  # None: what the manifest promises
     max_seq_len: int | None = None
+    prefix_reuse: bool = True  # what a slot still holds of a prompt is not computed again

@@ -46,6 +46,7 @@ class Stream:
         self.bell = bell
         self.admitted = False  # holds a slot, or held one
         self.queue_wait_ms = 0.0  # known once the first token is there
+        self.reused = 0  # ids of the prompt that were not computed; likewise
         self._leave = leave
         self._tokens: deque[Token] = deque()
         self._ended = False

@@ -88,13 +88,16 @@ class Engine(Protocol):
     def prefill(self, slot: int, ids: Sequence[int], start: int) -> NDArray[np.float32]:
         """Logits after the last of `ids`, which go to positions start.. of the slot.
 
+        It writes to these positions of the slot and to no other.
         Shape: [vocab]; 1 <= len(ids) <= chunk_max; start + len(ids) <= max_seq_len.
         """
 
     def decode(self, ids: NDArray[np.int32], positions: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Logits for one step of every slot at once; rows of idle slots mean nothing.
+        """Logits for one step of every slot at once.
 
-        Shape: ids and positions [slots], result [slots, vocab]. Idle slots: id 0, position 0.
+        It writes to the one position of each slot and to no other. A slot that the step is not for
+        is given the id that is at position 0 of it already; its row means nothing.
+        Shape: ids and positions [slots], result [slots, vocab].
         """
 
     def memory_bytes(self) -> int:

@@ -1,11 +1,14 @@
 """A deterministic engine without a model, and a gate to hold its steps.
 
-It keeps what a real engine keeps, the ids at each position of each slot, and answers from those
-alone. So a batch that writes to a wrong position, or reuses a slot badly, changes its answers.
+It keeps what a real engine keeps, one cell for each position of each slot, and answers from those
+alone. A cell is made of an id and of all the cells before it as they were then, as keys and values
+are: whoever reads one that is not what the cells before it say gets another answer. So a batch that
+writes to a wrong position, or reuses a slot badly, cannot go unnoticed.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -16,6 +19,8 @@ from sluicegate.v1.states import Phase
 
 VOCAB: Final = 512
 SLOT_BYTES: Final = 1000
+
+SPOILT: Final = -1  # what a cell was made of, after a step that broke or gave no numbers
 
 # The whole sequence so far -> the next id.
 Rule = Callable[[tuple[int, ...]], int]
@@ -90,8 +95,9 @@ class Gate:
 class ScriptedEngine:
     """An Engine whose greedy answers are `answer(prompt, n, rule)`.
 
-    `calls` records each step as a value. `faults` is asked before each step and may raise; `blank`
-    names slots whose logits are not numbers.
+    `calls` records each step as a value. `faults` is asked before each step and may raise, which
+    spoils every cell that the step would have written; `blank` names slots whose logits are not
+    numbers, and neither are their cells.
     """
 
     def __init__(
@@ -117,7 +123,8 @@ class ScriptedEngine:
         self._gate = gate
         self._load_gate = load_gate
         self._load_failure = load_failure
-        self._cache = np.zeros((slots, max_seq_len), np.int64)
+        self._ids = np.zeros((slots, max_seq_len), np.int64)
+        self._made_of = np.full((slots, max_seq_len), SPOILT, np.int64)
 
     def load(self, report: Report) -> None:
         self.threads.add(threading.get_ident())
@@ -132,17 +139,19 @@ class ScriptedEngine:
     def prefill(self, slot: int, ids: Sequence[int], start: int) -> NDArray[np.float32]:
         assert 1 <= len(ids) <= self.chunk_max
         assert start + len(ids) <= self.max_seq_len
-        self._begin("prefill", slot, tuple(ids), start)
-        self._cache[slot, start : start + len(ids)] = ids
+        with self._spoiling([(slot, start + i) for i in range(len(ids))]):
+            self._begin("prefill", slot, tuple(ids), start)
+        for i, id_ in enumerate(ids):
+            self._write(slot, start + i, id_)
         return self._logits(slot, start + len(ids))
 
     def decode(self, ids: NDArray[np.int32], positions: NDArray[np.int32]) -> NDArray[np.float32]:
         assert ids.shape == positions.shape == (self.slots,)
         assert positions.max() < self.max_seq_len
-        self._begin("decode", tuple(ids.tolist()), tuple(positions.tolist()))
-        self._cache[np.arange(self.slots), positions] = (
-            ids  # idle slots write too, as in the real one
-        )
+        with self._spoiling(list(enumerate(positions.tolist()))):
+            self._begin("decode", tuple(ids.tolist()), tuple(positions.tolist()))
+        for slot in range(self.slots):  # idle ones write too, as in the real one
+            self._write(slot, int(positions[slot]), int(ids[slot]))
         return np.stack(
             [self._logits(slot, int(positions[slot]) + 1) for slot in range(self.slots)]
         )
@@ -162,9 +171,33 @@ class ScriptedEngine:
         self.calls.append((step, *details))
         self.faults(step)
 
+    @contextmanager
+    def _spoiling(self, cells: Sequence[tuple[int, int]]) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            for slot, position in cells:
+                self._made_of[slot, position] = SPOILT
+            raise
+
+    def _write(self, slot: int, position: int, id_: int) -> None:
+        before = int(self._made_of[slot, position - 1]) if position else 0
+        is_blank = slot in self.blank and position > 0
+        self._ids[slot, position] = id_
+        self._made_of[slot, position] = SPOILT if is_blank else _made_of(before, id_)
+
     def _logits(self, slot: int, length: int) -> NDArray[np.float32]:
         if slot in self.blank:
             return np.full(VOCAB, np.nan, np.float32)
+        ids, made_of = tuple(self._ids[slot, :length].tolist()), [0]
+        for id_ in ids:
+            made_of.append(_made_of(made_of[-1], id_))
+        if self._made_of[slot, :length].tolist() != made_of[1:]:
+            ids = (*ids, VOCAB)
         logits = np.zeros(VOCAB, np.float32)
-        logits[self._rule(tuple(self._cache[slot, :length].tolist()))] = 10.0
+        logits[self._rule(ids)] = 10.0
         return logits
+
+
+def _made_of(before: int, id_: int) -> int:
+    return (before * 1_000_003 + id_ + 1) % (2**61 - 1)

@@ -128,7 +128,7 @@ def test_pieces_are_joined_in_order() -> None:
 
 
 def test_a_chat_answer_is_a_message() -> None:
-    document = whole(CHAT, [HI], Usage(3, 2), None, False)
+    document = whole(CHAT, [HI], Usage(3, 2, 1), None, False)
     assert document["object"] == "chat.completion"
     assert only_choice(document) == {
         "index": 0,
@@ -136,16 +136,21 @@ def test_a_chat_answer_is_a_message() -> None:
         "finish_reason": "stop",
         "message": {"role": "assistant", "content": "hi"},
     }
-    assert document["usage"] == {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    assert document["usage"] == {
+        "prompt_tokens": 3,
+        "prompt_tokens_details": {"cached_tokens": 1},
+        "completion_tokens": 2,
+        "total_tokens": 5,
+    }
     assert document["system_fingerprint"] == "7"
 
 
 def test_ids_stand_where_vllm_puts_them() -> None:
-    chat = whole(CHAT, [HI], Usage(1, 2), (9,), False)
-    text = whole(TEXT, [HI], Usage(1, 2), (9,), False)
+    chat = whole(CHAT, [HI], Usage(1, 2, 0), (9,), False)
+    text = whole(TEXT, [HI], Usage(1, 2, 0), (9,), False)
     assert chat["prompt_token_ids"] == only_choice(text)["prompt_token_ids"] == (9,)
     assert only_choice(chat)["token_ids"] == only_choice(text)["token_ids"] == (104, 105)
-    assert "prompt_token_ids" not in whole(CHAT, [HI], Usage(1, 2), None, False)
+    assert "prompt_token_ids" not in whole(CHAT, [HI], Usage(1, 2, 0), None, False)
 
 
 def test_a_streamed_chat_begins_with_who_speaks() -> None:
@@ -173,15 +178,17 @@ def test_a_streamed_completion_shows_its_prompt_once() -> None:
 def test_asked_for_usage_every_chunk_has_the_field_and_the_last_one_fills_it() -> None:
     chunks = Chunks(TEXT, include_usage=True, prompt_ids=None, logprobs=False)
     assert chunks.piece(HI, first=True)["usage"] is None
-    closing = chunks.closing(Usage(3, 2))
+    closing = chunks.closing(Usage(3, 2, 1))
     assert closing is not None
-    assert (closing["choices"], cast(dict[str, int], closing["usage"])["total_tokens"]) == ([], 5)
+    usage = cast(dict[str, object], closing["usage"])
+    assert (closing["choices"], usage["total_tokens"]) == ([], 5)
+    assert usage["prompt_tokens_details"] == {"cached_tokens": 1}
 
 
 @pytest.mark.parametrize("heading", [CHAT, TEXT])
 def test_usage_is_not_mentioned_unless_asked_for(heading: Heading) -> None:
     chunks = Chunks(heading, include_usage=False, prompt_ids=None, logprobs=False)
-    assert chunks.closing(Usage(3, 2)) is None
+    assert chunks.closing(Usage(3, 2, 1)) is None
     assert "usage" not in chunks.piece(HI, first=True)
 
 
@@ -190,7 +197,7 @@ SECOND = Piece("é", (195, 169), Finish.LENGTH, (Scored(Candidate(b"\xc3", -1.0)
 
 def test_several_answers_to_one_prompt_are_told_apart_by_their_index() -> None:
     for heading in (CHAT, TEXT):
-        document = whole(heading, [HI, SECOND], Usage(3, 4), None, False)
+        document = whole(heading, [HI, SECOND], Usage(3, 4, 0), None, False)
         choices = cast(list[dict[str, Any]], document["choices"])
         assert [(each["index"], each["finish_reason"]) for each in choices] == [
             (0, "stop"),
@@ -204,8 +211,8 @@ def test_several_answers_to_one_prompt_are_told_apart_by_their_index() -> None:
 
 
 def test_logprobs_stand_where_openai_puts_them() -> None:
-    chat = only_choice(whole(CHAT, [SECOND], Usage(1, 2), None, True))["logprobs"]
-    text = only_choice(whole(TEXT, [SECOND], Usage(1, 2), None, True))["logprobs"]
+    chat = only_choice(whole(CHAT, [SECOND], Usage(1, 2, 0), None, True))["logprobs"]
+    text = only_choice(whole(TEXT, [SECOND], Usage(1, 2, 0), None, True))["logprobs"]
     assert [entry["bytes"] for entry in chat["content"]] == [[0xC3]]
     assert (text["tokens"], text["text_offset"]) == (["bytes:\\xc3"], [0])
     chunks = Chunks(CHAT, include_usage=False, prompt_ids=None, logprobs=True)
@@ -217,7 +224,9 @@ def test_logprobs_stand_where_openai_puts_them() -> None:
 
 def test_logprobs_are_null_unless_asked_for() -> None:
     for heading in (CHAT, TEXT):
-        assert only_choice(whole(heading, [SECOND], Usage(1, 2), None, False))["logprobs"] is None
+        assert (
+            only_choice(whole(heading, [SECOND], Usage(1, 2, 0), None, False))["logprobs"] is None
+        )
         chunks = Chunks(heading, include_usage=False, prompt_ids=None, logprobs=False)
         assert only_choice(chunks.piece(SECOND, first=True))["logprobs"] is None
 

@@ -1,9 +1,11 @@
-"""Which step comes next, as properties over every possible batch."""
+"""Which step comes next, as properties over every possible batch and over whole runs."""
+
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.batching import Decode, Occupied, Plan, Prefill, plan
+from backends.batching import Decode, Occupied, Prefill, Step, plan
 
 lefts = st.one_of(st.just(0), st.integers(1, 500))
 batches = st.lists(st.one_of(st.none(), lefts), min_size=1, max_size=8).flatmap(
@@ -16,55 +18,118 @@ batches = st.lists(st.one_of(st.none(), lefts), min_size=1, max_size=8).flatmap(
 )
 
 
-@given(batches, st.integers(0, 10), st.booleans())
-def test_free_slots_go_to_the_first_that_wait(
-    slots: list[Occupied | None], waiting: int, after_prefill: bool
+@given(batches, st.booleans())
+def test_there_is_a_step_exactly_when_something_is_held(
+    slots: list[Occupied | None], after_prefill: bool
 ) -> None:
-    admitted = plan(slots, waiting, after_prefill).admitted
-    assert all(slots[slot] is None for slot in admitted)
-    assert len(set(admitted)) == len(admitted) == min(waiting, slots.count(None))
+    assert (plan(slots, after_prefill) is not None) == any(slots)
 
 
-@given(batches, st.integers(0, 10), st.booleans())
-def test_there_is_a_step_exactly_when_something_is_held_or_admitted(
-    slots: list[Occupied | None], waiting: int, after_prefill: bool
-) -> None:
-    planned = plan(slots, waiting, after_prefill)
-    assert (planned.step is not None) == (bool(planned.admitted) or any(slots))
-
-
-@given(batches, st.integers(0, 10))
+@given(batches)
 def test_no_two_prefills_follow_each_other_while_a_stream_waits_for_a_decode(
-    slots: list[Occupied | None], waiting: int
+    slots: list[Occupied | None],
 ) -> None:
     decoding = {slot for slot, held in enumerate(slots) if held and held.prompt_left == 0}
     if decoding:
-        assert plan(slots, waiting, True).step == Decode(tuple(sorted(decoding)))
+        assert plan(slots, True) == Decode(tuple(sorted(decoding)))
 
 
-@given(batches, st.integers(0, 10), st.booleans())
+@given(batches, st.booleans())
 def test_a_prefill_is_of_the_oldest_prompt_that_is_not_whole(
-    slots: list[Occupied | None], waiting: int, after_prefill: bool
+    slots: list[Occupied | None], after_prefill: bool
 ) -> None:
-    planned = plan(slots, waiting, after_prefill)
-    if not isinstance(planned.step, Prefill):
-        return
-    chosen = slots[planned.step.slot]
-    unfinished = [held for held in slots if held and held.prompt_left]
-    if unfinished:
-        assert chosen == min(unfinished, key=lambda held: held.order)
-    else:
-        assert planned.step.slot == planned.admitted[0]
+    step = plan(slots, after_prefill)
+    if isinstance(step, Prefill):
+        unfinished = [held for held in slots if held and held.prompt_left]
+        assert slots[step.slot] == min(unfinished, key=lambda held: held.order)
 
 
-@given(batches, st.integers(0, 10))
-def test_after_a_decode_an_unfinished_prompt_comes_first(
-    slots: list[Occupied | None], waiting: int
+@given(batches)
+def test_after_a_decode_an_unfinished_prompt_comes_first(slots: list[Occupied | None]) -> None:
+    prompts = [held for held in slots if held and held.prompt_left]
+    assert isinstance(plan(slots, False), Prefill) == bool(prompts)
+
+
+def test_nothing_held_is_no_step() -> None:
+    assert plan([None, None], False) is None
+
+
+# --- whole runs: who waits for how many steps ---------------------------------------------------
+
+
+def run(
+    arrivals: list[tuple[int, int, int]], slots: int, chunk: int
+) -> list[tuple[Step, tuple[Occupied | None, ...]]]:
+    """Every step and the slots before it. An arrival: at which step, prompt ids, tokens asked for.
+
+    One that finds no free slot waits its turn.
+    """
+    held: list[Occupied | None] = [None] * slots
+    tokens_left = [0] * slots
+    waiting = sorted(arrivals)
+    ran: list[tuple[Step, tuple[Occupied | None, ...]]] = []
+    order = 0
+    while waiting or any(held):
+        for slot in range(slots):
+            if held[slot] is None and waiting and waiting[0][0] <= len(ran):
+                _, prompt, tokens_left[slot] = waiting.pop(0)
+                held[slot] = Occupied(order, prompt)
+                order += 1
+        after_prefill = bool(ran) and isinstance(ran[-1][0], Prefill)
+        step = plan(held, after_prefill)
+        if step is None:  # nobody is there yet
+            waiting = [(0, prompt, tokens) for _, prompt, tokens in waiting]
+            continue
+        ran.append((step, tuple(held)))
+        given_to = [step.slot] if isinstance(step, Prefill) else list(step.slots)
+        for slot in given_to:
+            occupied = held[slot]
+            assert occupied is not None
+            left = max(0, occupied.prompt_left - chunk)
+            held[slot] = Occupied(occupied.order, left)
+            tokens_left[slot] -= left == 0
+            if not left and not tokens_left[slot]:
+                held[slot] = None
+    return ran
+
+
+arrivals = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(1, 40), st.integers(1, 10)), min_size=1, max_size=10
+)
+
+
+@given(arrivals, st.integers(1, 4), st.integers(1, 8))
+def test_a_running_stream_waits_for_one_chunk_of_others_prompts_at_most(
+    arrivals: list[tuple[int, int, int]], slots: int, chunk: int
 ) -> None:
-    planned = plan(slots, waiting, False)
-    prompts = planned.admitted or [held for held in slots if held and held.prompt_left]
-    assert isinstance(planned.step, Prefill) == bool(prompts)
+    ran = run(arrivals, slots, chunk)
+    for (step, before), (following, _) in pairwise(ran):
+        decoding = {slot for slot, held in enumerate(before) if held and not held.prompt_left}
+        if isinstance(step, Prefill) and decoding:
+            assert isinstance(following, Decode)
+        if isinstance(step, Decode):
+            assert set(step.slots) == decoding  # nobody is left out of a decode
 
 
-def test_nothing_held_and_nobody_waiting_is_no_step() -> None:
-    assert plan([None, None], 0, False) == Plan((), None)
+@given(arrivals, st.integers(1, 4), st.integers(1, 8))
+def test_a_prompt_that_holds_a_slot_waits_for_one_decode_and_for_the_prompts_before_it(
+    arrivals: list[tuple[int, int, int]], slots: int, chunk: int
+) -> None:
+    ran = run(arrivals, slots, chunk)
+    for (step, _), (following, before) in pairwise(ran):
+        unfinished = [held for held in before if held and held.prompt_left]
+        if isinstance(step, Decode) and unfinished:
+            assert isinstance(following, Prefill)
+            assert before[following.slot] == min(unfinished, key=lambda held: held.order)
+
+
+@given(arrivals, st.integers(1, 4), st.integers(1, 8))
+def test_every_run_ends_after_the_steps_that_it_needs(
+    arrivals: list[tuple[int, int, int]], slots: int, chunk: int
+) -> None:
+    """Neither prompts nor streams starve: each chunk is run once, each token is one of a step."""
+    ran = run(arrivals, slots, chunk)
+    chunks = sum(-(-prompt // chunk) for _, prompt, _ in arrivals)
+    decodes = sum(len(step.slots) for step, _ in ran if isinstance(step, Decode))
+    assert sum(isinstance(step, Prefill) for step, _ in ran) == chunks
+    assert decodes == sum(tokens - 1 for _, _, tokens in arrivals)  # a prefill gives the first

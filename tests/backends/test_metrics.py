@@ -29,6 +29,14 @@ async def test_counts_are_those_of_their_owners() -> None:
     assert seen["sluicegate_instance_rejected_total", ""] == 4
     assert seen["sluicegate_instance_slots", ""] == made.engine.slots
     assert seen["sluicegate_instance_served_total", ""] == readings.served_total
+    for kind, count in (
+        ("prompt", readings.prompt_tokens_total),
+        ("reused", readings.reused_tokens_total),
+        ("completion", readings.completion_tokens_total),
+    ):
+        assert seen["sluicegate_instance_tokens_total", kind] == count
+    assert seen["sluicegate_instance_prompts_total", ""] == readings.prompts_total
+    assert seen["sluicegate_instance_prefix_hits_total", ""] == readings.prefix_hits_total
     assert seen["sluicegate_instance_memory_bytes", "used"] == readings.memory_bytes
     assert seen["sluicegate_instance_memory_bytes", "total"] == 1000
 

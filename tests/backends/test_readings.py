@@ -55,6 +55,15 @@ def test_the_wait_shown_is_the_mean_of_the_admitted_or_the_oldest_still_waiting(
     assert meter.read(SECOND_NS, 0, 1, 900 * MS_NS, "").queue_wait_ms == 900
 
 
+def test_prompts_are_counted_with_what_was_reused_of_them() -> None:
+    meter = Meter(slots=1, started_ns=0)
+    for reused in (0, 30, 12):
+        meter.prompt_became_whole(reused)
+    readings = meter.read(1, 0, 0, 0, "")
+    assert (readings.prompts_total, readings.prefix_hits_total) == (3, 2)
+    assert readings.reused_tokens_total == 42
+
+
 @given(st.lists(st.integers(0, 10**12), min_size=1))
 def test_the_peak_is_the_highest_memory_ever_seen(seen: list[int]) -> None:
     meter = Meter(slots=1, started_ns=0)

@@ -28,22 +28,33 @@ async def ids(stream: Stream) -> list[int]:
     return [token.id async for token in stream]
 
 
-async def test_greedy_answers_are_the_golden_ones_alone_and_in_one_batch(
+async def test_greedy_answers_are_the_golden_ones_alone_in_one_batch_and_from_kept_prefixes(
     smollm2: Snapshot, compile_cache: Path
 ) -> None:
+    """One load serves all three: it is most of the time that this takes."""
     executor = Executor(LlmEngine(smollm2, compile_cache), queue_max=len(CASES))
 
-    def submit(case: Case) -> Stream:
-        prompt = tuple(case["prompt_ids"])
-        return executor.submit(Generation("golden", prompt, MAX_TOKENS, Sampling(), END))
+    def submit(case: Case, said: int = 0) -> Stream:
+        prompt = (*case["prompt_ids"], *case["greedy_ids"][:said])
+        return executor.submit(Generation("golden", prompt, MAX_TOKENS - said, Sampling(), END))
 
     await executor.start(lambda phase, share, words: None)
     try:
         assert await ids(submit(CASES[0])) == CASES[0]["greedy_ids"]
-        answers = await asyncio.gather(*(ids(submit(case)) for case in CASES))
+        batch = [submit(case) for case in CASES]
+        answers = await asyncio.gather(*(ids(stream) for stream in batch))
+        # Each goes on in the middle of its own answer, and finds itself.
+        turns = [submit(case, len(case["greedy_ids"]) // 2) for case in CASES]
+        rests = await asyncio.gather(*(ids(stream) for stream in turns))
     finally:
         await executor.close()
     assert answers == [case["greedy_ids"] for case in CASES]
+    assert [stream.reused for stream in batch] == [len(CASES[0]["prompt_ids"]) - 1, 0, 0, 0]
+    halves = [len(case["greedy_ids"]) // 2 for case in CASES]
+    assert rests == [case["greedy_ids"][half:] for case, half in zip(CASES, halves, strict=True)]
+    assert [stream.reused for stream in turns] == [
+        len(case["prompt_ids"]) + half - 1 for case, half in zip(CASES, halves, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["prompt"][:20])
