@@ -22,8 +22,8 @@ from gateway.rollout.wager import (
 )
 
 REMEMBERED: Final = 200.0  # of stable's latest requests: what is expected of it next
-PRIOR_BAD: Final = 0.1  # before anything was seen: one in a hundred, worth ten requests
-PRIOR_OF: Final = 10.0
+PRIOR_BAD: Final = 0.3  # before anything was seen: one in a hundred, worth thirty requests
+PRIOR_OF: Final = 30.0
 LONELY: Final = 50  # of the canary's requests without one of stable's: stable serves no longer
 
 STALE: Final = 100  # of stable's requests without one of the canary's
@@ -56,6 +56,7 @@ class Contest:
     canary_open: Share = NONE  # the block that has not ended
     stable_open: Share = NONE
     canary_all: Share = NONE  # since the contest began
+    stable_all: Share = NONE
 
     @property
     def proof_log(self) -> float:
@@ -66,10 +67,7 @@ class Contest:
         return [
             [self.limit.to_json(), self.stable.to_json()],
             [self.memory.bad, self.memory.of],
-            [
-                [share.bad, share.of]
-                for share in (self.canary_open, self.stable_open, self.canary_all)
-            ],
+            [[share.bad, share.of] for share in self._shares()],
         ]
 
     @staticmethod
@@ -77,6 +75,9 @@ class Contest:
         wagers, memory, shares = told
         limit, stable = (Wager.from_json(one) for one in wagers)
         return Contest(limit, stable, Memory(*memory), *(Share(*one) for one in shares))
+
+    def _shares(self) -> tuple[Share, ...]:
+        return self.canary_open, self.stable_open, self.canary_all, self.stable_all
 
 
 UNFOUGHT: Final = Contest()
@@ -91,14 +92,19 @@ class Alone(Enum):
 
 
 def fought(
-    contest: Contest, canary: Share, stable: Share, limit: float, alone: Alone = Alone.LATER
+    contest: Contest,
+    canary: Share,
+    stable: Share,
+    limit: float | None,
+    alone: Alone = Alone.LATER,
 ) -> Contest:
-    """After a batch of both."""
+    """After a batch of both; `limit` None: stable is all there is to compare with."""
     contest = replace(
         contest,
         canary_open=contest.canary_open + canary,
         stable_open=contest.stable_open + stable,
         canary_all=contest.canary_all + canary,
+        stable_all=contest.stable_all + stable,
     )
     if not contest.canary_open.of:
         return _waiting(contest, stable)
@@ -106,7 +112,7 @@ def fought(
         return _ended(contest, limit)
     if alone is not Alone.AT_ONCE and contest.canary_open.of < LONELY:
         return contest
-    if alone is Alone.DROPPED:
+    if alone is Alone.DROPPED or limit is None:
         return replace(contest, canary_open=NONE)
     return _ended_alone(contest, limit)
 
@@ -119,19 +125,22 @@ def _waiting(contest: Contest, latest: Share) -> Contest:
     return replace(contest, stable_open=latest, memory=contest.memory.after(old))
 
 
-def _ended(contest: Contest, limit: float) -> Contest:
+def _ended(contest: Contest, limit: float | None) -> Contest:
     canary, stable = contest.canary_open, contest.stable_open
+    expected = contest.memory.share
     memory = contest.memory.after(stable)
-    claimed = believable(max(limit, memory.share))
-    duel = against_stable(canary, stable, limit, contest.memory.share)
-    return replace(
+    duel = against_stable(canary, stable, max(limit or 0.0, expected), expected)
+    ended = replace(
         contest,
-        limit=contest.limit.after(canary.of, against_limit(canary, claimed)),
         stable=contest.stable.after(canary.of, duel),
         memory=memory,
         canary_open=NONE,
         stable_open=NONE,
     )
+    if limit is None:
+        return ended
+    gains = against_limit(canary, believable(max(limit, memory.share)))
+    return replace(ended, limit=contest.limit.after(canary.of, gains))
 
 
 def _ended_alone(contest: Contest, limit: float) -> Contest:

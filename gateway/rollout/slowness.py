@@ -56,7 +56,7 @@ def timed(
             slowness.contest,
             _slow(canary, slowness.fast_canary),
             _slow(stable, slowness.fast_stable),
-            SLOW,
+            None,
             Alone.DROPPED,
         )
         slowness = replace(slowness, contest=contest)
@@ -101,5 +101,17 @@ def _aimed(slowness: Slowness, ratio: float) -> Slowness:
         return slowness
     fast = quantile_cell(slowness.reference)
     assert fast is not None
-    beyond = bisect_left(BOUNDS_US, ratio * BOUNDS_US[fast])
-    return replace(slowness, fast_stable=fast, fast_canary=min(beyond, HISTOGRAM_CELLS - 1))
+    lower = quantile_cell(slowness.reference, 1 - 2 * SLOW)  # there the question is not another
+    if lower is not None and lower < fast and _excess(fast - 1, ratio) < _excess(fast, ratio):
+        fast -= 1
+    return replace(slowness, fast_stable=fast, fast_canary=beyond(fast, ratio))
+
+
+def beyond(cell: int, ratio: float) -> int:
+    """The first cell that ends no earlier than `ratio` times the end of `cell`."""
+    return min(bisect_left(BOUNDS_US, ratio * BOUNDS_US[cell]), HISTOGRAM_CELLS - 1)
+
+
+def _excess(cell: int, ratio: float) -> float:
+    """By how much that is too far: edges of cells lie up to an eighth apart."""
+    return BOUNDS_US[beyond(cell, ratio)] / (ratio * BOUNDS_US[cell])

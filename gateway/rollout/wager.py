@@ -18,7 +18,7 @@ from typing import Final
 # Odds of the alternatives as multiples of the odds claimed, with the share of wealth on each. Of a
 # limit of 5 % these are 7, 10, 21 and 60 %. The last share makes three failures of five enough.
 ODDS: Final = (1.5, 2.1, 5.0, 28.0)
-STAKES: Final = (0.04, 0.25, 0.28, 0.43)
+STAKES: Final = (0.04, 0.23, 0.34, 0.39)
 HELD_BACK: Final = 0.05  # of the wealth at the start
 HALF_STAKED: Final = 3000.0  # trials after which half of that is staked: of the order of a step
 
@@ -82,17 +82,18 @@ def against_limit(canary: Share, limit: float) -> tuple[float, ...]:
 
 
 def against_stable(
-    canary: Share, stable: Share, limit: float, expected: float
+    canary: Share, stable: Share, tolerated: float, expected: float
 ) -> tuple[float, ...]:
     """Gains on the claim that the canary was no worse than stable in the same moments.
 
-    `expected`: stable's share as foretold before this batch. A wrong one costs power, not truth:
-    whatever share both have in a batch, the gain is none on average (Jensen; docs/rollouts.md).
+    `tolerated`: what the alternatives are worse than. `expected`: stable's share as foretold before
+    this batch. A wrong one costs power, not truth: whatever share both have in a batch, the gain is
+    none on average (Jensen; docs/rollouts.md).
     """
     mine = canary.of / (canary.of + stable.of)
     gains = []
     for odds in ODDS:
-        worse = _tilted(max(limit, expected), odds)
+        worse = _tilted(tolerated, odds)
         both = mine * worse + (1 - mine) * expected
         gains.append(
             canary.bad * log(worse / both)

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.rollout import analysis
+from gateway.rollout import analysis, crashes
 from gateway.rollout.analysis import Ground, Rules
 from gateway.rollout.contest import Alone
 from tests.sim.rollouts.many import Contests, Floats, Slownesses, Wagers, against_rate
@@ -49,7 +49,7 @@ class Ours:
         self.ttft.time(batch.canary_ttft, batch.stable_ttft)
         self.restarts_all = self.restarts_all + batch.restarts
         lived = np.full(len(batch.restarts), TICK_S * INSTANCES)
-        rate = np.full(len(lived), analysis.RESTARTS_PER_HOUR / 3600)
+        rate = np.full(len(lived), crashes.PER_HOUR / 3600)
         self.restarts.play(lived, against_rate(batch.restarts, lived, rate))
         bar = {part: log(1 / (rules.false_alarm * part)) for part in PARTS}
         floor = rules.failures_min

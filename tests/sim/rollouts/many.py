@@ -5,7 +5,6 @@ What is simulated a hundred million times cannot be Python objects. A test holds
 to the one it stands for: the same batches give the same wealth.
 """
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,25 +28,25 @@ class Wagers:
     def __init__(self, rollouts: int) -> None:
         self.logs: Floats = np.tile(np.array(wager.UNPLAYED.logs), (rollouts, 1))
         self.trials: Floats = np.zeros(rollouts)
+        self.held_back = wager.HELD_BACK
 
     def play(self, of: Floats, gains: Floats) -> None:
         """Where `of` is 0 nothing happens."""
         with np.errstate(divide="ignore"):
-            fresh = np.log(_held_back(self.trials) - _held_back(self.trials + of))
+            fresh = np.log(self._held(self.trials) - self._held(self.trials + of))
         self.logs = np.logaddexp(self.logs, fresh[:, None]) + gains
         self.trials = self.trials + of
 
     def wealth_log(self) -> Floats:
-        held = np.log(_held_back(self.trials))
+        held = np.log(self._held(self.trials))
         top = np.maximum(self.logs.max(axis=1), held)
         staked = np.exp(self.logs + STAKES_LOG - top[:, None]).sum(axis=1)
         wealth: Floats = top + np.log(staked + np.exp(held - top))
         return wealth
 
-
-def _held_back(trials: Floats) -> Floats:
-    held: Floats = wager.HELD_BACK / np.sqrt(1 + trials / (wager.HALF_STAKED / 3))
-    return held
+    def _held(self, trials: Floats) -> Floats:
+        held: Floats = self.held_back / np.sqrt(1 + trials / (wager.HALF_STAKED / 3))
+        return held
 
 
 def _tilted(share: Floats) -> Floats:
@@ -69,9 +68,9 @@ def against_limit(bad: Floats, of: Floats, limit: Floats) -> Floats:
 
 def against_stable(
     canary_bad: Floats, canary_of: Floats, stable_bad: Floats, stable_of: Floats,
-    limit: float, expected: Floats,
+    tolerated: Floats, expected: Floats,
 ) -> Floats:  # fmt: skip
-    worse = _tilted(np.maximum(limit, expected))
+    worse = _tilted(tolerated)
     mine = (canary_of / np.maximum(canary_of + stable_of, 1))[:, None]
     theirs = expected[:, None]
     both = mine * worse + (1 - mine) * theirs
@@ -96,7 +95,7 @@ class Contests:
         self.all: Floats = np.zeros((rollouts, 2))
 
     def fight(
-        self, canary: Floats, stable: Floats, limit: float, alone: Alone = Alone.LATER
+        self, canary: Floats, stable: Floats, limit: float | None, alone: Alone = Alone.LATER
     ) -> None:
         """Shape: bad and of in columns, a row for each rollout."""
         self.canary = self.canary + canary
@@ -111,14 +110,17 @@ class Contests:
         self._forget(silent & (self.other[:, 1] > contest.STALE), stable)
         expected = self._share()
         self._remember(self.other * both[:, None])
-        claimed = np.where(both, _believable(np.maximum(limit, self._share())), limit)
         played = self.canary * judged[:, None]
         bad, of = played[:, 0], played[:, 1]
-        gains = against_limit(bad, of, claimed)
         other = self.other * both[:, None]
-        duel = against_stable(bad, of, other[:, 0], other[:, 1], limit, expected)
-        self.limit.play(of, gains)
-        self.stable.play(of, np.where(both[:, None], duel, gains))
+        tolerated = np.maximum(limit or 0.0, expected)
+        duel = against_stable(bad, of, other[:, 0], other[:, 1], tolerated, expected)
+        if limit is not None:
+            claimed = np.where(both, _believable(np.maximum(limit, self._share())), limit)
+            gains = against_limit(bad, of, claimed)
+            self.limit.play(of, gains)
+            duel = np.where(both[:, None], duel, gains)
+        self.stable.play(of, duel)
         self.canary = self.canary * (~(both | lonely))[:, None]
         self.other = self.other * (~both)[:, None]
 
@@ -168,20 +170,16 @@ class Slownesses:
         self.reference = np.zeros((rollouts, self.CELLS), np.int32)
         self.fast_stable: Ints = np.full(rollouts, -1)
         self.fast_canary: Ints = np.full(rollouts, -1)
-        bounds = slowness.BOUNDS_US
-        self._beyond: Ints = np.array(
-            [
-                min(bisect_left(bounds, ratio * bounds[cell]), HISTOGRAM_CELLS - 1)
-                for cell in range(self.CELLS)
-            ]
-        )
+        self._beyond: Ints = np.array([slowness.beyond(cell, ratio) for cell in range(self.CELLS)])
+        bounds = np.array(slowness.BOUNDS_US)
+        self._excess: Floats = bounds[self._beyond] / bounds[: self.CELLS]
 
     def time(self, canary: Timed, stable: Timed) -> None:
         rollouts = len(self.reference)
         known = self.fast_stable >= 0
         mine = _slow(canary, self.fast_canary, rollouts) * known[:, None]
         theirs = _slow(stable, self.fast_stable, rollouts) * known[:, None]
-        self.contests.fight(mine, theirs, slowness.SLOW, Alone.DROPPED)
+        self.contests.fight(mine, theirs, None, Alone.DROPPED)
         flat = stable.rows * self.CELLS + np.minimum(stable.cells, self.CELLS - 1)
         more = np.bincount(flat, minlength=self.reference.size).astype(np.int32)
         self.reference += more.reshape(self.reference.shape)
@@ -198,6 +196,9 @@ class Slownesses:
         beyond = self.reference[at, ::-1].cumsum(axis=1, dtype=np.int32)
         most = (1 - slowness.QUANTILE) * total[at]
         fast = self.CELLS - 1 - (beyond > most[:, None]).argmax(axis=1)
+        lower = self.CELLS - 1 - (beyond > 2 * most[:, None]).argmax(axis=1)
+        better = (lower < fast) & (self._excess[fast - 1] < self._excess[fast])
+        fast = fast - better
         self.fast_stable[at] = fast
         self.fast_canary[at] = self._beyond[fast]
 
