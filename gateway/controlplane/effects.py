@@ -30,6 +30,7 @@ from gateway.fleet.commands import (
     Confirm,
     Count,
     CountDrain,
+    CountRollback,
     FoldSlot,
     Follow,
     FreeRow,
@@ -37,6 +38,7 @@ from gateway.fleet.commands import (
     Launch,
     OpenFront,
     PollNow,
+    ReadCounts,
     ReadNeeds,
     ReadSettings,
     ReclaimStore,
@@ -47,6 +49,7 @@ from gateway.fleet.commands import (
     Supervise,
     Tell,
     Unfollow,
+    Validate,
     WakeAt,
     Write,
 )
@@ -70,8 +73,9 @@ from gateway.fleet.handing import (
     WritesSettled,
 )
 from gateway.fleet.registry import hashed
+from gateway.fleet.rollout_events import CountsRead, Validated
 from gateway.launch.base import Launcher
-from gateway.launch.needs import read_needs, where
+from gateway.launch.needs import absent, read_needs, where
 from gateway.messages import Spawn
 from gateway.state.settle import losses, settle_row
 from gateway.state.shared import Segment
@@ -152,12 +156,15 @@ class Effects:
             ReadSettings: self._read_settings,
             KeepText: lambda command: self._at.file.keep(command.text),
             ReadNeeds: self._read_needs,
+            ReadCounts: self._read_counts,
+            Validate: self._validate,
             OpenFront: lambda command: self._at.open_front(),
             CloseFront: lambda command: self._at.close_front(),
             Answer: lambda command: self._at.tickets.answer(command.ticket, command.value),
             Record: self._record,
             Count: self._count,
             CountDrain: self._count_drain,
+            CountRollback: lambda command: self._at.tally.rolled_back(command.duration_s),
             WakeAt: self._wake_at,
         }
 
@@ -290,11 +297,23 @@ class Effects:
             self._now(),
         )
 
+    def _read_counts(self, command: ReadCounts) -> CountsRead:
+        canary, stable = (
+            self._at.folds.drawn(command.model, version)
+            for version in (command.version, command.stable)
+        )
+        return CountsRead(command.model, command.version, canary, stable, self._now())
+
+    def _validate(self, command: Validate) -> Validated:
+        text = "this version of the gateway has nothing to try samples with: start it without"
+        return Validated(command.model, command.rollout, False, text, (), self._now())
+
     def _read_needs(self, command: ReadNeeds) -> NeedsRead:
         settings = self._at.settings()
         kinds = {device.kind for device in settings.device}
         root = where(settings.repository.root, settings.repository.cache)
-        return NeedsRead(read_needs(root, command.pairs, kinds), self._now())
+        missing = absent(settings.repository.root, root, command.pairs)
+        return NeedsRead(read_needs(root, command.pairs, kinds), self._now(), missing)
 
     # -- people and the clock
 

@@ -26,7 +26,7 @@ from gateway.control import (
     Receipt,
     StatusView,
 )
-from gateway.controlplane import views
+from gateway.controlplane import rollout_views, views
 from gateway.controlplane.folds import Folds
 from gateway.controlplane.journal import Journal
 from gateway.controlplane.loop import ControlLoop
@@ -132,7 +132,7 @@ class LiveControl:
         return tuple(views.change(one) for one in self._loop.state.history)
 
     def rollouts(self, model: str | None) -> tuple[RolloutView, ...]:
-        return ()
+        return rollout_views.rollouts(self._loop.state, model, self._now())
 
     def config(self) -> dict[str, Any]:
         return origins(self._loop.state)
@@ -204,7 +204,13 @@ class LiveControl:
         )
         retained = tuple(Retained(*key, cells) for key, cells in self._folds.retained.items())
         readings = Readings(
-            owners, retained, fleet.book.sections, self.status(), self.instances(), self._tally
+            owners,
+            retained,
+            fleet.book.sections,
+            self.status(),
+            self.instances(),
+            self._tally,
+            {model: many[-1].phase.value for model, many in fleet.rollouts.items() if many},
         )
         return exposition(self._segment, readings)
 

@@ -107,8 +107,7 @@ def models(fleet: FleetSnapshot, segment: Segment, observed: Shares) -> tuple[Mo
 
 
 def _versions(fleet: FleetSnapshot, model: str, observed: Shares) -> tuple[VersionView, ...]:
-    weights = fleet.weights(model)
-    found = fleet.model(model)
+    weights, sizes, blocked = fleet.weights(model), fleet.replicas(model), fleet.blocked(model)
     groups: dict[str, list[Seen]] = {version: [] for version in weights}
     for seen in fleet.instances.values():
         if seen.model == model:
@@ -129,8 +128,8 @@ def _versions(fleet: FleetSnapshot, model: str, observed: Shares) -> tuple[Versi
             ),
             effective=weights[version].weight / shared if routable[version] and shared else 0.0,
             observed=observed.get((model, version), 0.0),
-            blocked=False,
-            replicas=found.replicas.get(version, 0) if found else 0,
+            blocked=version in blocked,
+            replicas=sizes.get(version, 0),
             instances=len(group),
             ready=sum(seen.state is State.READY for seen in group),
             routable=routable[version],

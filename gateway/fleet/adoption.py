@@ -5,20 +5,28 @@ What the file takes away is drained, never dropped; what it adds is added withou
 an operator's weights and drains stand until the file's own value changes.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gateway.config import Settings, changed, placed, unchangeable
 from gateway.control import Denied
 from gateway.fleet import drains, launches
-from gateway.fleet.asks import Plan
 from gateway.fleet.commands import Count, Unfollow
-from gateway.fleet.durable import OF_INSTANCE, created_change, overrides_change, section_change
+from gateway.fleet.durable import (
+    OF_INSTANCE,
+    created_change,
+    overrides_change,
+    replicas_change,
+    section_change,
+)
 from gateway.fleet.events import SettingsRead
+from gateway.fleet.plan import Plan
 from gateway.fleet.registry import STATIC, Origin, Seen
+from gateway.fleet.rollout_asks import owned
 from gateway.fleet.slots import section_of
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.turn import Turn
-from gateway.fleet.weights import Overrides, surviving
+from gateway.fleet.weights import Override, Overrides, rebased, surviving
 from gateway.store.base import Change, Remove
 
 
@@ -32,6 +40,7 @@ def plan(fleet: FleetSnapshot, event: SettingsRead) -> Plan:
         text = f"config.toml has {count}: what is in force stays"
         raise Denied("invalid", text, event.problems)
     fixed = placed(unchangeable(fleet.settings, event.settings), event.text)
+    fixed += placed(owned(fleet, event.settings), event.text)
     if fixed:
         raise Denied("invalid", "config.toml changes what cannot change live", fixed)
     moved = changed(fleet.settings, event.settings)
@@ -42,6 +51,9 @@ def plan(fleet: FleetSnapshot, event: SettingsRead) -> Plan:
     for model, left in _surviving(fleet, event.settings).items():
         if left != fleet.overrides[model]:
             changes.append(overrides_change(model, left) if left else Remove("weights", model))
+    for model, left in _surviving_replicas(fleet, event.settings).items():
+        if left != fleet.replica_overrides[model]:
+            changes.append(replicas_change(model, left) if left else Remove("replicas", model))
     changes += (
         Remove("weights", f"{OF_INSTANCE}{name}") for name in _yielded(fleet, event.settings)
     )
@@ -50,11 +62,28 @@ def plan(fleet: FleetSnapshot, event: SettingsRead) -> Plan:
 
 
 def _surviving(fleet: FleetSnapshot, settings: Settings) -> dict[str, Overrides]:
+    """Those of a rollout stay all the same, and stand above what the file says now: it was changed
+    while no gateway ran, else it would have been refused."""
     files = {model.name: model.weights for model in settings.model}
-    return {
-        model: surviving(files.get(model, {}), overrides)
-        for model, overrides in fleet.overrides.items()
-    }
+    found: dict[str, Overrides] = {}
+    for model, overrides in fleet.overrides.items():
+        rollout, file = fleet.rollout(model), files.get(model, {})
+        theirs = rollout is not None and rollout.watched
+        found[model] = rebased(file, overrides) if theirs else surviving(file, overrides)
+    return found
+
+
+def _surviving_replicas(fleet: FleetSnapshot, settings: Settings) -> dict[str, Overrides]:
+    files: dict[str, Mapping[str, float]] = {model.name: model.replicas for model in settings.model}
+    found: dict[str, Overrides] = {}
+    for model, overrides in fleet.replica_overrides.items():
+        rollout, file = fleet.rollout(model), files.get(model, {})
+        kept = surviving(file, overrides)
+        if rollout is not None and rollout.active and rollout.version in overrides:
+            own = Override(overrides[rollout.version].weight, file.get(rollout.version))
+            kept = {**kept, rollout.version: own}
+        found[model] = kept
+    return found
 
 
 def _yielded(fleet: FleetSnapshot, settings: Settings) -> set[str]:
@@ -72,6 +101,12 @@ def yield_to_file(turn: Turn) -> None:
             overrides[model] = left
             turn.keep(overrides_change(model, left) if left else Remove("weights", model))
     turn.change(overrides={model: one for model, one in overrides.items() if one})
+    sizes = dict(turn.fleet.replica_overrides)
+    for model, left in _surviving_replicas(turn.fleet, turn.fleet.settings).items():
+        if left != sizes[model]:
+            sizes[model] = left
+            turn.keep(replicas_change(model, left) if left else Remove("replicas", model))
+    turn.change(replica_overrides={model: one for model, one in sizes.items() if one})
     for name in _yielded(turn.fleet, turn.fleet.settings):
         turn.forget_weight(name)
 
@@ -81,12 +116,18 @@ def carry_out(turn: Turn, settings: Settings) -> None:
     overrides = {model: one for model, one in _surviving(turn.fleet, settings).items() if one}
     gone = _yielded(turn.fleet, settings)
     kept = {name: one for name, one in turn.fleet.instance_overrides.items() if name not in gone}
-    turn.change(settings=settings, overrides=overrides, instance_overrides=kept)
+    sizes = {model: one for model, one in _surviving_replicas(turn.fleet, settings).items() if one}
+    turn.change(
+        settings=settings,
+        overrides=overrides,
+        instance_overrides=kept,
+        replica_overrides=sizes,
+    )
     in_force(turn)
     give_sections(turn)
     date_models(turn)
     _statics(turn, settings)
-    launches.adopt(turn, settings)
+    launches.adopt(turn)
     turn.routes_moved = True
 
 

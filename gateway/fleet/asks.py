@@ -7,7 +7,7 @@ Floor 1, pure.   Flow: Asked -> [plan] -> Write -> IntentKept -> [carry out] -> 
 
 from dataclasses import replace
 from math import isfinite
-from typing import Final, NamedTuple
+from typing import Final
 
 from gateway.config import INSTANCES_MAX, NAME, NAME_RULE, Problem, is_address
 from gateway.control import (
@@ -26,41 +26,32 @@ from gateway.control import (
     StopInstance,
     UndrainInstance,
 )
-from gateway.fleet import drains
+from gateway.fleet import drains, rollout_asks, rollouts
 from gateway.fleet.commands import Tell
-from gateway.fleet.drain import REMOVED, RETIRED, Phase
+from gateway.fleet.drain import FAREWELLS, Phase
 from gateway.fleet.durable import OF_INSTANCE, drain_change, instance_document, overrides_change
+from gateway.fleet.plan import NOTHING, Plan
 from gateway.fleet.registry import STATIC, Origin, Seen
+from gateway.fleet.rollout import Move
 from gateway.fleet.snapshot import FleetSnapshot, Launched, Stage, overrides_with, overrides_without
 from gateway.fleet.turn import Turn
 from gateway.fleet.weights import NO_OVERRIDES, Override, Overrides, override
 from gateway.messages import Cut
 from gateway.records import Intent
-from gateway.store.base import Change, Put, Remove
+from gateway.store.base import Put, Remove
 
 ASKED: Final = "asked by an operator"
 WEIGHT_MAX: Final = 1_000_000.0  # as in config.toml
 
 
-class Plan(NamedTuple):
-    """What an ask would change."""
-
-    changes: tuple[Change, ...]
-    sentences: tuple[str, ...]
-    unstored: bool = False  # nothing for the store, and still something to do
-
-
-NOTHING: Final = ()
-
-
-def plan(fleet: FleetSnapshot, ask: Ask, now: float) -> Plan:
+def plan(fleet: FleetSnapshot, ask: Ask | Move, now: float, by: str = "") -> Plan:
     """What has to be stored, and what that changes, a sentence each.
 
     Raises: Denied; there is nothing to be carried out.
     """
     match ask:
-        case SetWeights(model, weights):
-            return _plan_weights(fleet, model, weights)
+        case SetWeights():
+            return _plan_weights(fleet, ask, by, now)
         case ResetWeights(model):
             return _plan_reset(fleet, model)
         case SetInstanceWeight(name, weight):
@@ -88,10 +79,10 @@ def plan(fleet: FleetSnapshot, ask: Ask, now: float) -> Plan:
         case Reload():
             raise AssertionError("a reload is planned when the file has been read")
         case _:
-            raise Denied("conflict", "this version of the gateway runs no rollouts yet")
+            return rollout_asks.plan(fleet, ask, by, now)
 
 
-def carry_out(turn: Turn, ask: Ask) -> None:
+def carry_out(turn: Turn, ask: Ask | Move) -> None:
     """Change the fleet; the store has it already."""
     fleet = turn.fleet
     match ask:
@@ -100,6 +91,7 @@ def carry_out(turn: Turn, ask: Ask) -> None:
             turn.change(overrides={**fleet.overrides, model: chosen})
             shares = ", ".join(f"{name} {one.weight:g}" for name, one in chosen.items())
             turn.record("weights", model, f"weights of {model}: {shares}", weights=dict(weights))
+            rollouts.carry_out(turn)
         case ResetWeights(model):
             kept = {key: one for key, one in fleet.overrides.items() if key != model}
             turn.change(overrides=kept)
@@ -138,7 +130,7 @@ def carry_out(turn: Turn, ask: Ask) -> None:
         case Reload():
             raise AssertionError("a reload is carried out by adoption.py")
         case _:
-            raise AssertionError("a rollout was denied when it was planned")
+            rollouts.carry_out(turn)
     turn.routes_moved = True
 
 
@@ -162,7 +154,8 @@ def _overridden(fleet: FleetSnapshot, model: str, weights: dict[str, float]) -> 
     return override(file, fleet.overrides.get(model, NO_OVERRIDES), weights)
 
 
-def _plan_weights(fleet: FleetSnapshot, model: str, weights: dict[str, float]) -> Plan:
+def _plan_weights(fleet: FleetSnapshot, ask: SetWeights, by: str, now: float) -> Plan:
+    model, weights = ask.model, ask.weights
     _model(fleet, model)
     before = fleet.weights(model)
     present = {seen.version for seen in fleet.instances.values() if seen.model == model}
@@ -181,12 +174,15 @@ def _plan_weights(fleet: FleetSnapshot, model: str, weights: dict[str, float]) -
         f"weight of {model} version {version}: {old[version]:g} to {chosen[version].weight:g}"
         for version in moved
     )
+    owned = rollout_asks.overridden(fleet, ask, by, now)
     after = replace(fleet, overrides={**fleet.overrides, model: chosen})
-    return Plan((overrides_change(model, chosen),), (*sentences, *_darkened(fleet, after, model)))
+    told = (*sentences, *owned.sentences, *_darkened(fleet, after, model))
+    return Plan((overrides_change(model, chosen), *owned.changes), told, rollout=owned.rollout)
 
 
 def _plan_reset(fleet: FleetSnapshot, model: str) -> Plan:
     _model(fleet, model)
+    rollout_asks.refuse_owned(fleet, model)
     if not fleet.overrides.get(model):
         return Plan(NOTHING, (f"weights of {model} are those of the file already",))
     after = replace(fleet, overrides={**fleet.overrides, model: NO_OVERRIDES})
@@ -248,7 +244,7 @@ def _plan_drain(
     running = fleet.drains.get(name)
     if running is not None and running.phase is not Phase.UNDRAINED:
         more = (order.stop and not running.stop) or (order.reclaim and not running.reclaim)
-        removal = running.reason in {RETIRED, REMOVED}
+        removal = running.reason in FAREWELLS
         if not more and not removal:
             return Plan(NOTHING, (f"{name} is drained already: {running.phase.value}",))
     if _routable(fleet, seen.model) == {name} and not force:

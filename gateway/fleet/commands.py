@@ -176,6 +176,26 @@ class ReadNeeds:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadCounts:
+    """Read what both versions of a rollout have done so far; answered by CountsRead."""
+
+    model: str
+    version: str
+    stable: str
+
+
+@dataclass(frozen=True, slots=True)
+class Validate:
+    """Try recorded samples on the new group and on the old one; answered by Validated."""
+
+    model: str
+    rollout: str  # its id
+    samples: str  # a JSONL file
+    canary: tuple[str, ...]  # host:port of the inference APIs
+    stable: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OpenFront:
     """Be reachable: admin API, Registry, config.toml; the gateway is ours."""
 
@@ -238,6 +258,13 @@ class CountDrain:
 
 
 @dataclass(frozen=True, slots=True)
+class CountRollback:
+    """From the decision until every worker served a table without the version."""
+
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class WakeAt:
     """Tick at this loop time; it replaces the time asked for before."""
 
@@ -266,11 +293,14 @@ Command = (
     | ReadSettings
     | KeepText
     | ReadNeeds
+    | ReadCounts
+    | Validate
     | OpenFront
     | CloseFront
     | Answer
     | Record
     | Count
     | CountDrain
+    | CountRollback
     | WakeAt
 )

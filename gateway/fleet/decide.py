@@ -20,6 +20,7 @@ from gateway.fleet import (
     intent,
     launches,
     registrations,
+    rollouts,
     workers,
 )
 from gateway.fleet.commands import (
@@ -78,6 +79,7 @@ from gateway.fleet.handing import (
     WritesSettled,
 )
 from gateway.fleet.restart import ended
+from gateway.fleet.rollout_events import CountsRead, Validated
 from gateway.fleet.slots import QUIET_S, foldable, release
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.table import build, same
@@ -113,6 +115,8 @@ def _begun(fleet: FleetSnapshot, event: ChildrenSeen) -> tuple[FleetSnapshot, tu
 def _decide(fleet: FleetSnapshot, event: Event) -> tuple[FleetSnapshot, tuple[Command, ...]]:
     turn = Turn(fleet, event.now)
     _take(turn, event)
+    for move in (*turn.moves, *rollouts.carry_on(turn)):
+        intent.take(turn, Asked(0, move, False, None, turn.now, "the gateway"))
     if not turn.fleet.still:
         launches.carry_on(turn)
     _publish(turn)
@@ -170,6 +174,10 @@ def _take(turn: Turn, event: Event) -> None:
             _fold(turn)
         case FactKept():
             pass  # nothing waited for it
+        case CountsRead():
+            rollouts.counts_read(turn, event)
+        case Validated():
+            turn.moves += rollouts.validated(turn, event)
         case StoreClaimed() | ClaimFailed() | TookOver() | HeldElsewhere():
             handover.take_as_successor(turn, event)
         case FreezeAsked() | WritesSettled() | Thawed() | GivenAway() | CutAsked():
@@ -302,6 +310,7 @@ def _arm(turn: Turn, event: Event) -> None:
         due.append(fleet.due_at())
     if not isinstance(event, READINGS):
         due += [] if fleet.still else launches.deadlines(fleet)
+        due += [] if fleet.still else rollouts.deadlines(fleet, turn.now)
         due += instances.deadlines(fleet, turn.now)
         due += workers.deadlines(fleet)
         due += [when for when in fleet.worker_retry.values() if when > turn.now]

@@ -19,6 +19,10 @@ from gateway.records import Intent
 
 RETIRED: Final = "taken out of config.toml"
 REMOVED: Final = "removed by an operator"
+REPLACED: Final = "replaced by a rollout"
+ROLLED_BACK: Final = "its version was rolled back"
+BY_ROLLOUT: Final = frozenset({REPLACED, ROLLED_BACK})
+FAREWELLS: Final = frozenset({RETIRED, REMOVED}) | BY_ROLLOUT  # nobody wants it any more
 SIGTERM: Final = 15  # as in the module signal, which floor 1 does not import
 SIGKILL: Final = 9
 
@@ -108,8 +112,7 @@ class Drain:
 
         What took the instance out of the fleet ends with it, as a drain with stop does.
         """
-        by_removal = self.reason in {RETIRED, REMOVED}
-        return self.intent is Intent.DRAIN and not by_removal
+        return self.intent is Intent.DRAIN and self.reason not in FAREWELLS
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from typing import Final
 
 from gateway.fleet.commands import CallDrain, CallResume, CallStop, CountDrain, Record, Tell
 from gateway.fleet.drain import (
+    BY_ROLLOUT,
     ENDED,
+    FAREWELLS,
     REMOVED,
     RETIRED,
     Drain,
@@ -83,11 +85,12 @@ class Order:
 def drafted(fleet: FleetSnapshot, name: str, order: Order, now: float) -> Drain:
     """The drain that the order leads to. A running one goes on, with its own deadline.
 
-    A file never takes the place of an operator's reason: his drain would end with the removal.
+    A file or a rollout never takes the place of an operator's reason: his drain would end with the
+    removal.
     """
     last = fleet.drains.get(name)
     standing = last is not None and last.intent is not Intent.ACTIVE
-    kept = standing and order.reason == RETIRED
+    kept = standing and order.reason in FAREWELLS - {REMOVED}
     reason = last.reason if last is not None and kept else order.reason
     if last is not None and last.phase not in ENDED:
         deadline = now if order.reclaim and not last.reclaim else last.deadline
@@ -225,7 +228,7 @@ def _ended(turn: Turn, drain: Drain) -> None:
     turn.enter(entry)
     seen = turn.fleet.instances.get(drain.name)
     if seen is not None and seen.retired:
-        turn.forget(drain.name, farewell(seen))
+        turn.forget(drain.name, drain.reason if drain.reason in BY_ROLLOUT else farewell(seen))
         return
     turn.keep_drain(drain.name, drain_change(drain, turn.fleet.wall, turn.now))
 
@@ -340,14 +343,13 @@ def deadlines(fleet: FleetSnapshot, now: float) -> list[float]:
     return [when for when in due if when is not None]
 
 
-def retire(turn: Turn, seen: Seen) -> None:
+def retire(turn: Turn, seen: Seen, order: Order | None = None) -> None:
     """Take an instance out that nobody names any more: a drain, never a drop."""
     retired = replace(seen, retired=True)
     turn.put(retired)
     turn.keep_instance(retired)
-    stop = seen.origin is Origin.LAUNCHED
-    order = Order(turn.fleet.settings.drain.grace_s, stop, False, farewell(seen))
-    drain = begin(turn, retired, order)
+    stop, grace_s = seen.origin is Origin.LAUNCHED, turn.fleet.settings.drain.grace_s
+    drain = begin(turn, retired, order or Order(grace_s, stop, False, farewell(seen)))
     turn.keep(drain_change(drain, turn.fleet.wall, turn.now))
 
 
@@ -356,6 +358,7 @@ def restore(turn: Turn, seen: Seen) -> None:
     turn.put(replace(seen, retired=False))
     turn.keep(Remove("instances", seen.name))
     drain = turn.fleet.drains.get(seen.name)
-    if drain is not None and drain.reason == RETIRED and drain.phase is not Phase.STOPPING:
+    theirs = drain is not None and drain.reason in FAREWELLS - {REMOVED}
+    if drain is not None and theirs and drain.phase is not Phase.STOPPING:
         undo(turn, seen.name)
         turn.keep(drain_change(turn.fleet.drains[seen.name], turn.fleet.wall, turn.now))

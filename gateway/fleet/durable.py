@@ -11,6 +11,12 @@ from typing import Final
 from gateway.fleet.drain import ENDED, Drain, Phase
 from gateway.fleet.reading import Document
 from gateway.fleet.registry import Origin, Seen
+from gateway.fleet.rollout_documents import (
+    ROLLOUTS,
+    WATCHES,
+    overrides_document,
+    rollout_as_it_is,
+)
 from gateway.fleet.slots import SlotBook
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.weights import Overrides
@@ -57,8 +63,12 @@ def section_change(model: str, section: int, segment: int) -> Put:
 
 
 def overrides_change(key: str, overrides: Overrides) -> Put:
-    rows = {name: {"weight": one.weight, "over": one.over} for name, one in overrides.items()}
-    return Put("weights", key, rows)
+    return Put("weights", key, overrides_document(overrides))
+
+
+def replicas_change(model: str, overrides: Overrides) -> Put:
+    """Sizes of groups, over those of the file."""
+    return Put("replicas", model, overrides_document(overrides))
 
 
 def drain_change(drain: Drain, wall: float, now: float) -> Put:
@@ -96,6 +106,10 @@ def as_it_is(fleet: FleetSnapshot, change: Change, now: float) -> Change:
             put = overrides_change(key, {name: fleet.instance_overrides[name]})
     elif kind == "weights" and fleet.overrides.get(key):
         put = overrides_change(key, fleet.overrides[key])
+    elif kind == "replicas" and fleet.replica_overrides.get(key):
+        put = replicas_change(key, fleet.replica_overrides[key])
+    elif kind in {ROLLOUTS, WATCHES}:
+        put = rollout_as_it_is(kind, key, fleet.rollouts, fleet.watches)
     return put or Remove(kind, key)
 
 

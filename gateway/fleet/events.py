@@ -22,6 +22,8 @@ from gateway.fleet.handing import (
     TookOver,
     WritesSettled,
 )
+from gateway.fleet.rollout import Move
+from gateway.fleet.rollout_events import CountsRead, Validated
 from gateway.fleet.status import Status
 from gateway.messages import LostRequest
 
@@ -264,6 +266,7 @@ class NeedsRead:
 
     bytes: Mapping[tuple[str, str], int]
     now: float
+    missing: frozenset[tuple[str, str]] = frozenset()  # the repository has no such snapshot
 
 
 # --- operators and the store ---------------------------------------------------------------------
@@ -274,7 +277,7 @@ class Asked:
     """An operator asked for a change, and waits for the receipt."""
 
     ticket: int
-    ask: Ask
+    ask: Ask | Move  # a move: of a rollout, asked by what the gateway itself has seen
     dry_run: bool
     revision: int | None  # the one it was decided on; None: whatever holds
     now: float
@@ -380,6 +383,8 @@ Event = (
     | CutAsked
     | LaunchOrdered
     | NeedsRead
+    | CountsRead
+    | Validated
     | Asked
     | ReloadAsked
     | SettingsRead

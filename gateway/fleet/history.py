@@ -24,6 +24,7 @@ from gateway.control import (
     UndrainInstance,
 )
 from gateway.fleet.reading import Document
+from gateway.fleet.rollout import Move
 from gateway.store.base import Change, Put, Remove
 
 HISTORY_MAX: Final = 1000  # entries; an operator makes tens a day
@@ -41,7 +42,7 @@ class Entry:
     revision: int  # of which it is part
 
 
-def about(ask: Ask) -> tuple[str, str]:
+def about(ask: Ask | Move) -> tuple[str, str]:
     """Kind and subject of what is asked for."""
     match ask:
         case SetWeights(model) | ResetWeights(model):

@@ -13,6 +13,7 @@ from gateway.fleet import (
     asks,
     history,
     instances,
+    rollouts,
 )
 from gateway.fleet.commands import (
     Answer,
@@ -30,6 +31,8 @@ from gateway.fleet.events import (
     SlotKept,
     WriteFailed,
 )
+from gateway.fleet.plan import Plan
+from gateway.fleet.rollout import Move
 from gateway.fleet.turn import Turn
 
 HANDING_OVER: Final = Denied(
@@ -56,7 +59,10 @@ def take(turn: Turn, event: Asked | ReloadAsked | SettingsRead | IntentKept | Wr
             _kept(turn, turn.fleet.asks[0])
             _plan_next(turn)
         case WriteFailed(IntentKept(), reason):
-            _answer(turn, turn.fleet.asks[0], Denied("store_failed", reason))
+            first = turn.fleet.asks[0]
+            _answer(turn, first, Denied("store_failed", reason))
+            if isinstance(first, Asked) and isinstance(first.ask, Move):
+                rollouts.not_kept(turn, first.ask, reason)
             _plan_next(turn)
         case WriteFailed(SlotKept(slot), reason):
             turn.record("gateway", "store", f"slot {slot} not kept: {reason}", warn=True)
@@ -65,7 +71,7 @@ def take(turn: Turn, event: Asked | ReloadAsked | SettingsRead | IntentKept | Wr
             turn.record("gateway", "store", reason, warn=True)
 
 
-def _plan(turn: Turn, event: Asked | SettingsRead) -> asks.Plan:
+def _plan(turn: Turn, event: Asked | SettingsRead) -> Plan:
     if turn.fleet.closing is not None:
         raise Denied("closing", "the gateway is closing: nothing is changed any more")
     if event.revision is not None and event.revision != turn.fleet.revision:
@@ -73,7 +79,7 @@ def _plan(turn: Turn, event: Asked | SettingsRead) -> asks.Plan:
         raise Denied("revision_moved", text)
     if isinstance(event, SettingsRead):
         return adoption.plan(turn.fleet, event)
-    return asks.plan(turn.fleet, event.ask, turn.now)
+    return asks.plan(turn.fleet, event.ask, turn.now, event.by)
 
 
 def _plan_next(turn: Turn) -> None:
@@ -95,7 +101,7 @@ def _plan_next(turn: Turn) -> None:
         return
 
 
-def _store(turn: Turn, event: Asked | SettingsRead, plan: asks.Plan) -> None:
+def _store(turn: Turn, event: Asked | SettingsRead, plan: Plan) -> None:
     """The change, the entry that tells of it, and the revision that contains both: one write."""
     revision = turn.fleet.revision + 1
     by, about = (
@@ -105,7 +111,7 @@ def _store(turn: Turn, event: Asked | SettingsRead, plan: asks.Plan) -> None:
     )
     entry = turn.draft(by, about, "; ".join(plan.sentences), revision)
     changes = (*plan.changes, *history.kept(turn.fleet.history, entry))
-    turn.change(storing=changes, drafted=entry)
+    turn.change(storing=changes, drafted=entry, drawn_up=plan.rollout)
     written = (*changes, counter_change("revision", revision))
     turn.order(Write(written, IntentKept(event.ticket, turn.now)))
 

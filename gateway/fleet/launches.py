@@ -9,12 +9,12 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from gateway.config import Settings
 from gateway.fleet import drains
+from gateway.fleet.capacity import known, needs, rooms
 from gateway.fleet.commands import Count, Launch, ReadNeeds, Supervise, Unfollow
 from gateway.fleet.drain import RETIRED
 from gateway.fleet.events import ChildrenSeen, LaunchOrdered, NeedsRead
-from gateway.fleet.placement import BYTES_PER_GB, Room, Tenant, choose
+from gateway.fleet.placement import choose
 from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.restart import Verdict, ended, judge
 from gateway.fleet.snapshot import FleetSnapshot, Launched, Stage
@@ -29,19 +29,21 @@ SIGTERM: Final = 15
 SIGKILL: Final = 9
 
 
-def desired(settings: Settings) -> dict[str, Launched]:
-    """What the file asks for, in the order in which it is started."""
+def desired(fleet: FleetSnapshot) -> dict[str, Launched]:
+    """What the file and rollouts ask for, in the order in which it is started."""
     return {
         name: Launched(name, model.name, version, model.device)
-        for model in settings.model
-        for version, count in model.replicas.items()
+        for model in fleet.settings.model
+        for version, count in fleet.replicas(model.name).items()
         for name in (f"{model.name}-{version}-{ordinal}" for ordinal in range(count))
     }
 
 
-def pairs(settings: Settings) -> frozenset[tuple[str, str]]:
+def pairs(fleet: FleetSnapshot) -> frozenset[tuple[str, str]]:
     """The snapshots whose needs have to be known."""
-    return frozenset((one.model, one.version) for one in desired(settings).values())
+    wanted = {(one.model, one.version) for one in desired(fleet).values()}
+    last = (many[-1] for many in fleet.rollouts.values())
+    return frozenset(wanted | {(one.model, one.version) for one in last if one.active})
 
 
 def label(token: str, device: str) -> str:
@@ -55,7 +57,7 @@ def begin(turn: Turn, event: ChildrenSeen) -> None:
     running = {
         name.removeprefix(CHILD): pid for name, pid in event.pids.items() if name.startswith(CHILD)
     }
-    wanted = desired(turn.fleet.settings)
+    wanted = desired(turn.fleet)
     for name, launched in wanted.items():
         pid = running.get(name, 0)
         token, _, device = labels.get(name, "").partition(" ")
@@ -76,7 +78,7 @@ def begin(turn: Turn, event: ChildrenSeen) -> None:
     for name, seen in tuple(turn.fleet.instances.items()):
         if seen.origin is Origin.LAUNCHED and name not in turn.fleet.launches:
             turn.forget(name, "its process is gone, and config.toml does not ask for it")
-    turn.order(ReadNeeds(pairs(turn.fleet.settings)))
+    turn.order(ReadNeeds(pairs(turn.fleet)))
 
 
 def _as_labelled(turn: Turn, name: str, token: str, device: str) -> None:
@@ -118,9 +120,10 @@ def _adopt_unwanted(turn: Turn, name: str, pid: int) -> None:
 # --- from settings -------------------------------------------------------------------------------
 
 
-def adopt(turn: Turn, settings: Settings) -> None:
-    """Replicas added and taken away by a new file; the highest ordinals go first by their names."""
-    wanted = desired(settings)
+def adopt(turn: Turn, how: drains.Order | None = None) -> None:
+    """Replicas added and taken away by a new file or by a rollout; the highest ordinals go first by
+    their names. `how` they are drained; None: as what is taken out of the file."""
+    wanted = desired(turn.fleet)
     for name, launched in wanted.items():
         old = turn.fleet.launches.get(name)
         if old is None:
@@ -136,14 +139,15 @@ def adopt(turn: Turn, settings: Settings) -> None:
         if seen.retired:
             continue
         if turn.fleet.launches[name].pid:
-            drains.retire(turn, seen)
+            drains.retire(turn, seen, how)
         else:
-            turn.forget(name, RETIRED)
-    turn.order(ReadNeeds(pairs(settings)))
+            turn.forget(name, how.reason if how else RETIRED)
+    turn.order(ReadNeeds(pairs(turn.fleet)))
 
 
 def needs_read(turn: Turn, event: NeedsRead) -> None:
-    turn.change(needs={**turn.fleet.needs, **event.bytes})
+    missing = (turn.fleet.missing - event.bytes.keys()) | event.missing
+    turn.change(needs={**turn.fleet.needs, **event.bytes}, missing=missing)
 
 
 # --- starting ------------------------------------------------------------------------------------
@@ -175,34 +179,15 @@ def carry_on(turn: Turn) -> None:
 
 def _place(fleet: FleetSnapshot, launched: Launched) -> tuple[str, str]:
     """The device to start it on; or "", and what it waits for."""
-    devices = fleet.settings.device
-    kind = devices[0].kind if devices else ""
-    fitting = [
-        one for one in devices if (one.name == launched.wish if launched.wish else one.kind == kind)
-    ]
-    if not fitting:
+    there = rooms(fleet, launched.wish)
+    if not there:
         wish = launched.wish or "(none)"
         return "", f"waits for device {wish}: config.toml does not name it"
-    if (launched.model, launched.version) not in fleet.needs:
+    if not known(fleet, launched.model, launched.version):
         return "", ""  # its manifest is being read
-    rooms = [Room(one.name, one.memory_gb, _tenants(fleet, one.name)) for one in fitting]
-    return choose(rooms, _needs(fleet, launched))
-
-
-def _tenants(fleet: FleetSnapshot, device: str) -> tuple[Tenant, ...]:
-    return tuple(
-        Tenant(one.name, _needs(fleet, one), one.loading)
-        for one in fleet.launches.values()
-        if one.device == device and one.pid
-    )
-
-
-def _needs(fleet: FleetSnapshot, launched: Launched) -> int:
-    """The config's word goes before the manifest's: a foreign server has none of ours."""
-    model = fleet.model(launched.model)
-    if model is not None and model.memory_gb:
-        return int(model.memory_gb * BYTES_PER_GB)
-    return fleet.needs.get((launched.model, launched.version), 0)
+    rollout = fleet.rollout(launched.model)
+    forced = rollout is not None and rollout.force and rollout.version == launched.version
+    return choose(there, 0 if forced else needs(fleet, launched.model, launched.version))
 
 
 def ordered(turn: Turn, event: LaunchOrdered) -> None:
@@ -323,6 +308,7 @@ def _after_death(
     )
     follows = "not started again" if failed else f"next try in {verdict.wait_s:g} s"
     turn.look_again(launched.model, launched.version)
+    turn.count_death(launched.model, launched.version)
     text = f"{launched.name} ended: {reason}" + ("" if failed else f", {follows}")
     fields = {"status": status, "deaths": verdict.deaths, "follows": follows}
     turn.record("instance", launched.name, text, warn=True, **fields)

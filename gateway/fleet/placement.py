@@ -6,7 +6,7 @@ counted by what the manifests say, for every process that is there, not by what 
 instant: an instance that is still loading has not taken its share yet (F3).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,11 +57,20 @@ def choose(rooms: Sequence[Room], needs_bytes: int) -> tuple[str, str]:
     if roomy is not None:
         return "", f"waits for {roomy.device}: {roomy.loader} is loading there"
     widest = max(rooms, key=lambda room: room.free_bytes)
-    free, total = _gb(max(widest.free_bytes, 0)), _gb(widest.total_bytes)
+    free, total = gb(max(widest.free_bytes, 0)), gb(widest.total_bytes)
     return "", (
-        f"waits for memory on {widest.device}: needs {_gb(needs_bytes)}, {free} of {total} are free"
+        f"waits for memory on {widest.device}: needs {gb(needs_bytes)}, {free} of {total} are free"
     )
 
 
-def _gb(count: int) -> str:
+def taken(free: Mapping[str, int], needs_bytes: int) -> Mapping[str, int] | None:
+    """What is left of the free memory, by device, when one more has taken the roomiest; None: it
+    has no room."""
+    widest = max(free, key=lambda device: free[device], default=None)
+    if widest is None or free[widest] < needs_bytes:
+        return None
+    return {**free, widest: free[widest] - needs_bytes}
+
+
+def gb(count: int) -> str:
     return f"{count / BYTES_PER_GB:.1f} GB"

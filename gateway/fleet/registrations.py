@@ -94,7 +94,8 @@ def _unknown(fleet: FleetSnapshot, status: Status) -> str:
     if model is None:
         return f"config.toml names no model {status.model}"
     statics = {row.version for row in fleet.settings.instance if row.model == model.name}
-    if status.version in statics | fleet.weights(model.name).keys() | model.replicas.keys():
+    ours = fleet.replicas(model.name).keys()
+    if status.version in statics | fleet.weights(model.name).keys() | ours:
         return ""
     return f"config.toml gives {model.name} no version {status.version}: a weight of 0 is enough"
 

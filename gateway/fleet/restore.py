@@ -9,14 +9,16 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from gateway.config import NAME, Settings, is_address
+from gateway.fleet import rollout_documents
 from gateway.fleet.drain import ENDED, Drain, Lost, Phase
 from gateway.fleet.durable import CREATED, OF_INSTANCE
 from gateway.fleet.history import HISTORY_MAX, KIND, entry
+from gateway.fleet.launches import desired
 from gateway.fleet.reading import Document, Reading
 from gateway.fleet.registry import Origin, Seen
+from gateway.fleet.rollout_documents import overrides
 from gateway.fleet.slots import NO_SLOT, Holder, SlotBook, leave
 from gateway.fleet.snapshot import FleetSnapshot
-from gateway.fleet.weights import Override, Overrides
 from gateway.messages import LostRequest
 from gateway.state.shared import Layout
 from gateway.store.base import Documents
@@ -103,7 +105,15 @@ def _of_predecessor(
 
 def _with_intent(fleet: FleetSnapshot, reading: Reading, now: float) -> FleetSnapshot:
     """What operators want: weights and drains."""
-    weights = reading.each("weights", _overrides)
+    weights = reading.each("weights", lambda _, document: overrides(document))
+    sizes = reading.each("replicas", lambda _, document: overrides(document))
+    rollouts = rollout_documents.rollouts(reading, now)
+    fleet = replace(
+        fleet,
+        replica_overrides=sizes,
+        rollouts=rollouts,
+        watches=rollout_documents.watches(reading, rollouts),
+    )
     drains = _drains(reading, fleet, now)
     wanted = {name: drains[name].intent for name in drains.keys() & fleet.instances.keys()}
     changed = {name: replace(fleet.instances[name], intent=one) for name, one in wanted.items()}
@@ -120,23 +130,6 @@ def _with_intent(fleet: FleetSnapshot, reading: Reading, now: float) -> FleetSna
         instances={**fleet.instances, **changed},
         tokens=len(drains),
     )
-
-
-def _overrides(key: str, rows: Document) -> Overrides:
-    return {
-        name: Override(float(row["weight"]), None if row["over"] is None else float(row["over"]))
-        for name, row in rows.items()
-    }
-
-
-def _launched(settings: Settings) -> set[str]:
-    """Names of the instances that the launcher is to run."""
-    return {
-        f"{model.name}-{version}-{ordinal}"
-        for model in settings.model
-        for version, count in model.replicas.items()
-        for ordinal in range(count)
-    }
 
 
 def _statics(settings: Settings) -> dict[str, Seen]:
@@ -247,7 +240,7 @@ def _drains(reading: Reading, fleet: FleetSnapshot, now: float) -> dict[str, Dra
         "drains",
         lambda name, document: _drain(name, document, fleet.instances.get(name), now, fleet.wall),
     )
-    launched = _launched(fleet.settings)
+    launched = desired(fleet)
     return {
         name: drain
         for name, drain in found.items()

@@ -17,6 +17,7 @@ from gateway.fleet.events import Asked, Event, SettingsRead
 from gateway.fleet.health import Rules
 from gateway.fleet.history import Entry
 from gateway.fleet.registry import Seen, admissible
+from gateway.fleet.rollout import Rollout, Watch
 from gateway.fleet.slots import NO_SLOT, SlotBook
 from gateway.fleet.weights import NO_OVERRIDES, InForce, Override, Overrides, in_force
 from gateway.records import RouteTable
@@ -107,9 +108,14 @@ class FleetSnapshot:
     instances: Mapping[str, Seen] = field(default_factory=dict)
     overrides: Mapping[str, Overrides] = field(default_factory=dict)  # by model
     instance_overrides: Overrides = field(default_factory=dict)
+    replica_overrides: Mapping[str, Overrides] = field(default_factory=dict)  # by model
+    rollouts: Mapping[str, tuple[Rollout, ...]] = field(default_factory=dict)  # by model, last last
+    watches: Mapping[str, Watch] = field(default_factory=dict)  # by model, of the one under way
+    deaths: Mapping[tuple[str, str], int] = field(default_factory=dict)  # not read by a watch yet
     drains: Mapping[str, Drain] = field(default_factory=dict)
     launches: Mapping[str, Launched] = field(default_factory=dict)
     needs: Mapping[tuple[str, str], int] = field(default_factory=dict)  # absent: not read yet
+    missing: frozenset[tuple[str, str]] = frozenset()  # the repository has no such snapshot
     load_s: Mapping[tuple[str, str], float] = field(default_factory=dict)  # measured last
     created_s: Mapping[str, int] = field(default_factory=dict)  # model: wall clock, first known
     workers: Mapping[int, Worker] = field(default_factory=dict)
@@ -140,6 +146,7 @@ class FleetSnapshot:
     asks: tuple["Asked | SettingsRead", ...] = ()  # first: being stored; others wait for it
     storing: tuple[Change, ...] = ()  # of the first ask
     drafted: Entry | None = None  # of the same
+    drawn_up: Rollout | None = None  # of the same: as it is going to be
     history: tuple[Entry, ...] = ()  # oldest first
     entries: int = 0  # number of the one made last
     tokens: int = 0  # given to workers last
@@ -176,6 +183,29 @@ class FleetSnapshot:
         found = self.model(model)
         return in_force(found.weights if found else {}, self.overrides.get(model, NO_OVERRIDES))
 
+    def replicas(self, model: str) -> dict[str, int]:
+        """Instances that are ours to run, of every version that has some."""
+        found = self.model(model)
+        file = found.replicas if found else {}
+        both = in_force(file, self.replica_overrides.get(model, NO_OVERRIDES))
+        return {version: int(one.weight) for version, one in both.items()}
+
+    def rollout(self, model: str) -> Rollout | None:
+        """The model's rollout that runs, or its last one."""
+        many = self.rollouts.get(model, ())
+        return many[-1] if many else None
+
+    def blocked(self, model: str) -> dict[str, Rollout]:
+        """Versions to which nothing is sent, and the rollback that says so."""
+        last = {one.version: one for one in self.rollouts.get(model, ())}
+        watch = self.watches.get(model)
+        condemned = watch is not None and watch.condemned
+        return {
+            version: one
+            for version, one in last.items()
+            if one.blocks or (condemned and one.active)
+        }
+
     def limit_of(self, seen: Seen) -> int:
         model = self.model(seen.model)
         return seen.limit or (model.limit if model else 1)
@@ -186,7 +216,8 @@ class FleetSnapshot:
 
     def routable(self, seen: Seen) -> bool:
         share = self.weights(seen.model).get(seen.version)
-        return share is not None and share.weight > 0 and self.admissible(seen)
+        open_now = seen.version not in self.blocked(seen.model)
+        return share is not None and share.weight > 0 and open_now and self.admissible(seen)
 
     def health_rules(self) -> Rules:
         poll = self.settings.poll

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.fleet.registry import Seen, hindrance
+from gateway.fleet.rollout import TRIED
 from gateway.fleet.snapshot import FleetSnapshot, Launched
 from gateway.fleet.weights import InForce
 from gateway.records import (
@@ -85,22 +86,29 @@ def _routes(fleet: FleetSnapshot, now: float) -> tuple[Route, ...]:
             pinnable=model.pinnable,
             slow_start_s=model.slow_start_s,
             canary_fallback=model.canary_fallback,
-            canary=None,
-            stable=None,
+            **_rolled_out(fleet, model.name),
         )
         for model in fleet.settings.model
     )
 
 
+def _rolled_out(fleet: FleetSnapshot, model: str) -> dict[str, VersionName | None]:
+    """The two versions of a rollout, from the start of its instances to its end or its failure."""
+    rollout = fleet.rollout(model)
+    if rollout is None or rollout.phase not in TRIED or rollout.version in fleet.blocked(model):
+        return {"canary": None, "stable": None}
+    return {"canary": VersionName(rollout.version), "stable": VersionName(rollout.stable)}
+
+
 def _versions(
     fleet: FleetSnapshot, model: str, groups: dict[str, list[Target]]
 ) -> tuple[Version, ...]:
-    weights = fleet.weights(model)
+    weights, blocked = fleet.weights(model), fleet.blocked(model)
     return tuple(
         Version(
             name=VersionName(version),
             weight=weights[version].weight if version in weights else 0.0,
-            blocked=False,
+            blocked=version in blocked,
             targets=tuple(groups.get(version, ())),
         )
         for version in dict.fromkeys([*weights, *groups])
@@ -194,6 +202,9 @@ def reason(fleet: FleetSnapshot, seen: Seen, weights: Mapping[str, InForce]) -> 
     blocked = hindrance(seen, fleet.weight_of(seen))
     if blocked or seen.state is not State.READY:
         return blocked
+    rollback = fleet.blocked(seen.model).get(seen.version)
+    if rollback is not None:
+        return f"its version was rolled back: {rollback.reason}"
     share = weights.get(seen.version)
     if share is None or share.weight <= 0:
         return f"the weight of version {seen.version} is 0"

@@ -15,6 +15,7 @@ from gateway.fleet.durable import OF_INSTANCE, drain_change, instance_document
 from gateway.fleet.events import Asked, FactKept
 from gateway.fleet.history import Entry, grown
 from gateway.fleet.registry import STATIC, Origin, Seen
+from gateway.fleet.rollout import Move
 from gateway.fleet.slots import leave
 from gateway.fleet.snapshot import FleetSnapshot, Launched, Worker, overrides_without
 from gateway.fleet.table import target
@@ -29,7 +30,7 @@ OF_DRAINS: Final = (DrainInstance, StopInstance, UndrainInstance, RemoveInstance
 class Turn:
     """The current snapshot, the commands so far, and whether the table may have to change."""
 
-    __slots__ = ("commands", "fleet", "now", "receipts", "routes_grew", "routes_moved")
+    __slots__ = ("commands", "fleet", "moves", "now", "receipts", "routes_grew", "routes_moved")
 
     def __init__(self, fleet: FleetSnapshot, now: float) -> None:
         self.fleet = fleet
@@ -37,6 +38,7 @@ class Turn:
         self.commands: list[Command] = []
         self.routes_moved = False
         self.routes_grew = False  # by an instance more, and nothing else: that may wait a moment
+        self.moves: list[Move] = []  # of rollouts, that the event has made due
         self.receipts: list[tuple[int, tuple[str, ...]]] = []  # answered once the table is out
 
     def order(self, *commands: Command) -> None:
@@ -155,6 +157,13 @@ class Turn:
         if not needs.get(pair):
             self.change(needs={key: one for key, one in needs.items() if key != pair})
         self.order(ReadNeeds(frozenset({pair})))
+
+    def count_death(self, model: str, version: str) -> None:
+        """An instance of it died without being asked to; for the rollout that watches it."""
+        rollout = self.fleet.rollout(model)
+        if rollout is not None and rollout.active:
+            deaths, key = self.fleet.deaths, (model, version)
+            self.change(deaths={**deaths, key: deaths.get(key, 0) + 1})
 
     def put_drain(self, drain: Drain) -> None:
         self.change(drains={**self.fleet.drains, drain.name: drain})

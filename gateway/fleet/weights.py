@@ -48,6 +48,15 @@ def override(
     return {version: Override(asked.get(version, 0.0), file.get(version)) for version in versions}
 
 
+def rebased(file: Mapping[str, float], overrides: Overrides) -> dict[str, Override]:
+    """The same weights above another file: all of them, and 0 for what only the file names."""
+    kept = {version: one.weight for version, one in overrides.items()}
+    return {
+        version: Override(kept.get(version, 0.0), file.get(version))
+        for version in dict.fromkeys([*file, *overrides])
+    }
+
+
 def surviving(file: Mapping[str, float], overrides: Overrides) -> dict[str, Override]:
     """The overrides that a new file leaves standing."""
     return {

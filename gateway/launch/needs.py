@@ -39,6 +39,20 @@ def where(root: str, cache: str) -> Path:
     return Path(rest) if scheme in ("file", "local") else Path(cache) / "snapshots"
 
 
+def absent(
+    root: str, folder: Path, pairs: Collection[tuple[str, str]]
+) -> frozenset[tuple[str, str]]:
+    """Those (model, version) of which a repository here has no snapshot; of one elsewhere nothing
+    is said. `folder`: where() it is."""
+    if "://" in root and not root.startswith(("file://", "local://")):
+        return frozenset()
+    return frozenset(
+        (model, version)
+        for model, version in pairs
+        if not (folder / model / version / "manifest.toml").is_file()
+    )
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text("utf-8"))

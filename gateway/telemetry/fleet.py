@@ -5,13 +5,14 @@ A state is shown as one series per possible value, 1 for the one that holds: an 
 Estimates that an instance has not made yet are left out, not shown as 0.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from gateway.control import InstanceView, ModelView, StatusView
 from gateway.records import Health
+from gateway.rollout.machine import Phase
 from sluicegate.v1.states import State
 
 # Every metric of this file and the question that it answers; README.md has a row for each.
@@ -23,6 +24,7 @@ QUESTIONS: Final = {
     "sluicegate_batch_utilisation_ratio": "How full are an instance's batches?",
     "sluicegate_instances_ready_ratio": "How many of a version's instances are READY?",
     "sluicegate_weight_ratio": "What share should a version have, can it have, did it have?",
+    "sluicegate_rollout_state": "Where does the model's last rollout stand?",
     "sluicegate_generation": "Do all workers serve the table that was published last?",
     "sluicegate_workers": "How many workers are there, and do they run the compiled data plane?",
 }
@@ -33,6 +35,15 @@ def fleet_metrics(status: StatusView, instances: tuple[InstanceView, ...]) -> It
     yield from _versions(status.models)
     yield _generations(status)
     yield _workers(status)
+
+
+def rollout_metric(phases: Mapping[str, str]) -> Metric:
+    """`phases`: by model. 1 for the phase that it is in."""
+    family = _gauge("sluicegate_rollout_state", ("model", "state"))
+    for model, phase in phases.items():
+        for possible in Phase:
+            family.add_metric((model, possible.value), possible.value == phase)
+    return family
 
 
 def _gauge(name: str, labels: tuple[str, ...]) -> GaugeMetricFamily:

@@ -8,7 +8,7 @@ instance end with it; totals per model and version go on from the retained bases
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client.exposition import generate_latest
@@ -40,7 +40,7 @@ from gateway.state.shared import (
     Segment,
     histogram_bound_us,
 )
-from gateway.telemetry.fleet import fleet_metrics
+from gateway.telemetry.fleet import fleet_metrics, rollout_metric
 from gateway.telemetry.tally import Tally
 
 # Every metric of this file and the question that it answers; README.md has a row for each.
@@ -60,6 +60,8 @@ QUESTIONS: Final = {
     "sluicegate_instance_loads_total": "How many starts of instances reached READY?",
     "sluicegate_drains_total": "How did drains end?",
     "sluicegate_drain_duration_seconds": "How long do drains take?",
+    "sluicegate_rollbacks_total": "Why were versions rolled back?",
+    "sluicegate_rollback_duration_seconds": "How long until a bad version gets nothing?",
     "sluicegate_tokens_total": "How many tokens did instances read and write?",
 }
 
@@ -97,6 +99,7 @@ class Readings:
     status: StatusView
     instances: tuple[InstanceView, ...]
     tally: Tally
+    phases: Mapping[str, str] = field(default_factory=dict)  # model: of its last rollout
 
 
 def exposition(segment: Segment, readings: Readings) -> bytes:
@@ -119,6 +122,7 @@ class _Scrape(Collector):
         yield from _refusals(self._segment)
         yield from _counted(self._readings.tally)
         yield from fleet_metrics(self._readings.status, self._readings.instances)
+        yield rollout_metric(self._readings.phases)
 
 
 # --- histograms ----------------------------------------------------------------------------------
@@ -247,6 +251,7 @@ def _counted(tally: Tally) -> Iterator[Metric]:
         ("sluicegate_config_reloads_total", "outcome", tally.reloads),
         ("sluicegate_instance_loads_total", "outcome", tally.loads),
         ("sluicegate_drains_total", "outcome", tally.drains),
+        ("sluicegate_rollbacks_total", "reason", tally.rollbacks),
     ):
         counter = _counter(name, (label,))
         for key, count in sorted(counts.items()):
@@ -255,6 +260,9 @@ def _counted(tally: Tally) -> Iterator[Metric]:
     durations = _histogram("sluicegate_drain_duration_seconds", ())
     durations.add_metric((), _buckets(tally.drain_cells), tally.drain_sum_us / 1_000_000)
     yield durations
+    rollbacks = _histogram("sluicegate_rollback_duration_seconds", ())
+    rollbacks.add_metric((), _buckets(tally.rollback_cells), tally.rollback_sum_us / 1_000_000)
+    yield rollbacks
     tokens = _counter("sluicegate_tokens_total", ("model", "version", "kind"))
     for key3, count in sorted(tally.tokens.items()):
         tokens.add_metric(key3, count)

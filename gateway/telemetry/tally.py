@@ -18,6 +18,10 @@ HEARTBEATS: Final = ("accepted", "ignored", "missed", "unknown")
 RELOADS: Final = ("applied", "refused")
 DRAINS: Final = ("cut", "done", "undrained")
 LOADS: Final = ("failed", "ready")
+ROLLBACKS: Final = (
+    *("aborted", "failures", "instances", "latency", "no_snapshot", "not_ready", "restarts"),
+    *("ttft", "validation"),
+)
 
 
 def _counts(names: tuple[str, ...]) -> Counter[str]:
@@ -33,6 +37,9 @@ class Tally:
     reloads: Counter[str] = field(default_factory=lambda: _counts(RELOADS))
     drains: Counter[str] = field(default_factory=lambda: _counts(DRAINS))
     loads: Counter[str] = field(default_factory=lambda: _counts(LOADS))
+    rollbacks: Counter[str] = field(default_factory=lambda: _counts(ROLLBACKS))
+    rollback_cells: list[int] = field(default_factory=lambda: [0] * HISTOGRAM_CELLS)
+    rollback_sum_us: int = 0
     tokens: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # model, version, kind
     drain_cells: list[int] = field(default_factory=lambda: [0] * HISTOGRAM_CELLS)
     drain_sum_us: int = 0
@@ -43,3 +50,9 @@ class Tally:
         self.drains[outcome] += 1
         self.drain_cells[histogram_cell(micros)] += 1
         self.drain_sum_us += micros
+
+    def rolled_back(self, duration_s: float) -> None:
+        """A version gets nothing any more, so long after it was decided."""
+        micros = int(duration_s * 1_000_000)
+        self.rollback_cells[histogram_cell(micros)] += 1
+        self.rollback_sum_us += micros

@@ -14,6 +14,7 @@ from gateway.fleet import commands as c
 from gateway.fleet import events as e
 from gateway.fleet.decide import decide
 from gateway.fleet.registry import hashed
+from gateway.fleet.rollout_events import CountsRead
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.status import Status
 from gateway.launch.local import spawn
@@ -81,6 +82,14 @@ class Control:
             c.ReadNeeds: lambda one: e.NeedsRead(
                 {pair: world.needs(pair) for pair in one.pairs}, self.agenda.now
             ),
+            c.ReadCounts: lambda one: CountsRead(
+                one.model,
+                one.version,
+                folds.drawn(one.model, one.version),
+                folds.drawn(one.model, one.stable),
+                self.agenda.now,
+            ),
+            c.CountRollback: lambda one: None,
             c.Answer: lambda one: world.answered(self, one.ticket, one.value),
             c.Record: lambda one: world.recorded(one),
             c.Count: lambda one: None,

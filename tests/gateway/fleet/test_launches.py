@@ -2,7 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.config import parse
 from gateway.control import (
     Ask,
     Denied,
@@ -48,9 +47,9 @@ from tests.gateway.fleet.launching import (
 
 
 def test_ids_are_model_version_ordinal() -> None:
-    wanted = desired(parse(LAUNCHED))
-    assert list(wanted) == [A, B]
-    assert pairs(parse(LAUNCHED)) == {("m", "1")}
+    fleet = fresh(LAUNCHED)
+    assert list(desired(fleet)) == [A, B]
+    assert pairs(fleet) == {("m", "1")}
 
 
 def test_one_loads_and_the_other_waits_visibly_until_it_is_ready() -> None:

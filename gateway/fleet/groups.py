@@ -1,0 +1,64 @@
+"""The instances of one version: which there are, whether they are ready, what ails them.
+
+Floor 1, pure.   Flow: registry, launches -> [groups] -> rollouts
+"""
+
+from gateway.fleet.registry import Origin, Seen
+from gateway.fleet.rollout import Rollout
+from gateway.fleet.snapshot import FleetSnapshot, Stage
+from gateway.fleet.table import standing
+
+HOPELESS = frozenset({Stage.FAILED, Stage.CRASH_LOOP})
+
+
+def group(fleet: FleetSnapshot, model: str, version: str) -> tuple[Seen, ...]:
+    """All of them but those that have to leave."""
+    return tuple(
+        seen
+        for seen in fleet.instances.values()
+        if (seen.model, seen.version) == (model, version) and not seen.retired
+    )
+
+
+def ready(fleet: FleetSnapshot, model: str, version: str) -> int:
+    return sum(fleet.admissible(seen) for seen in group(fleet, model, version))
+
+
+def size(fleet: FleetSnapshot, model: str, version: str) -> int:
+    """Instances that it has or is about to have."""
+    others = sum(seen.origin is not Origin.LAUNCHED for seen in group(fleet, model, version))
+    return fleet.replicas(model).get(version, 0) + others
+
+
+def complete(fleet: FleetSnapshot, rollout: Rollout) -> bool:
+    """Whether the new group is READY, every instance of it."""
+    there = group(fleet, rollout.model, rollout.version)
+    whole = len(there) >= max(1, rollout.replicas)
+    return whole and all(fleet.admissible(seen) for seen in there)
+
+
+def unready(fleet: FleetSnapshot, rollout: Rollout, now: float) -> str:
+    """Who is waited for, and what each says."""
+    weights = fleet.weights(rollout.model)
+    told = [
+        f"{one.instance} {one.phase or one.state.lower() or 'not there'}"
+        + (f" {one.progress:.0f} %" if one.progress else "")
+        + (f" ({one.reason})" if one.reason and not one.reason.startswith("the weight of") else "")
+        for one in (
+            standing(fleet, seen, now, weights)
+            for seen in group(fleet, rollout.model, rollout.version)
+            if not fleet.admissible(seen)
+        )
+    ]
+    return ", ".join(told) or "no instance of it is there"
+
+
+def ailment(fleet: FleetSnapshot, rollout: Rollout) -> str:
+    """Why the new group cannot become what it should be, if one of ours has given up; or ""."""
+    for one in fleet.launches.values():
+        mine = (one.model, one.version) == (rollout.model, rollout.version)
+        if mine and one.stage in HOPELESS and not fleet.instances[one.name].retired:
+            said = fleet.instances[one.name].status
+            why = f": {said.reason}" if said is not None and said.reason else ""
+            return f"{one.name} {one.reason}{why}"
+    return ""
