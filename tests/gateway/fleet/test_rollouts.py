@@ -51,7 +51,7 @@ def test_a_version_that_fails_is_out_with_one_table_and_says_why() -> None:
     fleet, commands = traffic.second(fleet, 13.0, counts(2, 18), counts(400))
     assert at(fleet) == (Phase.ROLLING_BACK, 1)
     assert rollout(fleet).ground == "failures"
-    assert rollout(fleet).reason.startswith("18 of 20 requests failed")
+    assert "18 of 20" in rollout(fleet).reason
     assert weights(fleet) == {"1": 100.0}
     assert fleet.generation == before + 1
     assert targets(fleet) == [OLD]
