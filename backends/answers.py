@@ -46,6 +46,7 @@ class Assembly:
         self._sent = 0  # characters of those that were sent
         self._scored: list[Scored] = []  # of tokens whose text is not sent yet
         self.completion_tokens = 0  # all that were generated, the one that ended it included
+        self.finish: Finish | None = None
 
     def push(self, token: Token) -> Piece:
         """The text that may be sent now; nothing may be pushed after a piece with a finish."""
@@ -62,7 +63,7 @@ class Assembly:
         if token.finish is not None and not hit:
             sendable += self._scanner.flush()
         self._sent += len(sendable)
-        finish = Finish.STOP if hit else token.finish
+        self.finish = finish = Finish.STOP if hit else token.finish
         is_whole = finish is not None and not hit
         return Piece(sendable, (token.id,), finish, self._take_scored(is_whole), self._index)
 

@@ -61,6 +61,7 @@ class _StepDone:
     busy: int = 0
     span_ns: int = 0  # 0: no step ran
     memory_bytes: int | None = None
+    positions: tuple[int, int] | None = None  # of the cache: held, kept
     failure: str = ""  # set once: no step will run any more
 
 
@@ -81,7 +82,7 @@ class Executor:
         self._queue_max = queue_max
         self._now_ns = monotonic_ns
         self._rng = rng or Random()
-        self._streams: dict[int, tuple[Stream, int]] = {}  # held: stream, submitted at
+        self._streams: dict[int, Stream] = {}  # held
         self._left: set[int] = set()  # of these: told to the thread, which lets go before it takes
         self._numbers = 0
         self._meter = Meter(engine.slots, monotonic_ns())
@@ -128,17 +129,22 @@ class Executor:
     def _take(self, generation: Generation, bell: Bell) -> Stream:
         assert self._model is not None
         self._numbers += 1
-        now = self._now_ns()
         stream = Stream(self._numbers, self._leave, bell)
-        self._streams[stream.number] = (stream, now)
-        self._model.inbox.put(Request(stream.number, generation, now))
+        stream.submitted_ns = self._now_ns()
+        self._streams[stream.number] = stream
+        self._model.inbox.put(Request(stream.number, generation, stream.submitted_ns))
         return stream
+
+    def now_ns(self) -> int:
+        """By the clock that its streams are stamped with."""
+        return self._now_ns()
 
     def readings(self) -> Readings:
         now = self._now_ns()
-        active = sum(stream.admitted for stream, _ in self._streams.values())
+        held = self._streams.values()
+        active = sum(stream.admitted for stream in held)
         # Numbers grow, so the first that waits is the oldest.
-        oldest = next((since for s, since in self._streams.values() if not s.admitted), now)
+        oldest = next((stream.submitted_ns for stream in held if not stream.admitted), now)
         waiting = len(self._streams) - active
         return self._meter.read(now, active, waiting, now - oldest, self._failure)
 
@@ -166,27 +172,35 @@ class Executor:
     def step_done(self, done: _StepDone) -> None:
         now = self._now_ns()
         for number, wait_ns in done.admitted:
-            stream, _ = self._streams[number]
+            stream = self._streams[number]
             stream.admitted = True
             stream.queue_wait_ms = wait_ns / MS_NS
             self._meter.waited(now, wait_ns)
         if done.span_ns:
-            self._meter.step_ran(now, done.span_ns, done.busy, len(done.outcome.tokens))
-        self._meter.prompt_tokens += done.outcome.prompt_tokens
+            given, read = len(done.outcome.tokens), done.outcome.prompt_tokens
+            self._meter.step_ran(now, done.span_ns, done.busy, given, read)
         if done.outcome.reused is not None:
             number, reused = done.outcome.reused
-            self._streams[number][0].reused = reused
+            self._streams[number].reused = reused
             self._meter.prompt_became_whole(reused)
         if done.memory_bytes is not None:
             self._meter.memory_seen(done.memory_bytes)
+        if done.positions is not None:
+            room = self._engine.slots * self._engine.max_seq_len
+            self._meter.kv_held_ratio = done.positions[0] / room
+            self._meter.kv_kept_ratio = done.positions[1] / room
         self._failure = self._failure or done.failure
         for number, token in done.outcome.tokens:
-            stream, since = self._streams[number]
+            stream = self._streams[number]
             wanted = stream.push(token)
+            stream.count += 1
+            if stream.count == 1:
+                stream.first_ns = now
+                self._meter.first_token_came(now - stream.submitted_ns)
             if token.finish is not None:
                 self._let_go(number)
                 if wanted:
-                    self._meter.ended_well(now - since)
+                    self._served(stream, now)
         for number, why in done.outcome.failed:
             self._let_go(number).fail(why)
         for number in done.released:
@@ -196,7 +210,7 @@ class Executor:
         assert self._loaded is not None
         assert self._ended is not None
         self._failure = self._failure or CLOSED
-        for stream, _ in self._streams.values():
+        for stream in self._streams.values():
             stream.fail(self._failure)
         self._streams.clear()
         self._left.clear()
@@ -208,13 +222,17 @@ class Executor:
         """The stream's consumer wants no more of it. It is held until the thread let go."""
         assert self._model is not None
         if served:
-            self._meter.ended_well(self._now_ns() - self._streams[number][1])
+            self._served(self._streams[number], self._now_ns())
         self._left.add(number)
         self._model.inbox.put(_Cancel(number))
 
+    def _served(self, stream: Stream, now: int) -> None:
+        latency, decoding = now - stream.submitted_ns, now - stream.first_ns
+        self._meter.ended_well(latency, stream.count - 1, decoding)
+
     def _let_go(self, number: int) -> Stream:
         self._left.discard(number)
-        return self._streams.pop(number)[0]
+        return self._streams.pop(number)
 
 
 class _Model(threading.Thread):
@@ -284,7 +302,8 @@ class _Model(threading.Thread):
                 case Request():
                     self._take(message)
         if released:
-            self._tell(self._executor.step_done, _StepDone(released=tuple(released)))
+            done = _StepDone(released=tuple(released), positions=self._slots.positions())
+            self._tell(self._executor.step_done, done)
         return True
 
     def _take(self, request: Request) -> None:
@@ -306,7 +325,8 @@ class _Model(threading.Thread):
         self._steps += 1
         memory = self._engine.memory_bytes() if self._steps % MEMORY_EVERY == 1 else None
         span = max(1, self._now_ns() - began)
-        done = _StepDone(outcome, waits, (), busy, span, memory, failure)
+        positions = self._slots.positions()
+        done = _StepDone(outcome, waits, (), busy, span, memory, positions, failure)
         self._tell(self._executor.step_done, done)
 
     def _run(self, step: Step) -> tuple[Outcome, str]:

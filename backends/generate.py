@@ -25,6 +25,7 @@ from backends.engines.base import Generation, Sampling
 from backends.errors import EngineFailed, PromptTooLong, RequestInvalid, UnknownModel
 from backends.facts import Facts, Loaded
 from backends.openai.requests import Kind, Request, choices_of, model_of, parse
+from backends.readings import MS_NS
 from backends.refusals import openai_error
 from backends.stream import Stream, merged
 
@@ -67,6 +68,27 @@ class _Job:
             stream.cancel()
 
 
+def _tell(job: _Job, request_id: str, now_ns: int) -> None:
+    """One line of the log for each request that was taken up, however it ended."""
+    began_ns = min(stream.submitted_ns for stream in job.streams)
+    first_ns = min((stream.first_ns for stream in job.streams if stream.first_ns), default=None)
+    usage = job.usage()
+    log.info(
+        "request ended",
+        extra={
+            "request_id": request_id,
+            "answer": job.heading.id,
+            "finish": [each.finish and each.finish.value for each in job.assemblies],
+            "prompt_tokens": usage.prompt_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "queue_wait_ms": round(max(stream.queue_wait_ms for stream in job.streams), 3),
+            "first_token_ms": None if first_ns is None else round((first_ns - began_ns) / MS_NS, 3),
+            "duration_ms": round((now_ns - began_ns) / MS_NS, 3),
+        },
+    )
+
+
 class Generator:
     """Answers `/v1/chat/completions` and `/v1/completions`."""
 
@@ -98,6 +120,7 @@ class Generator:
                 return await (self._stream if request.stream else _whole)(http, job)
             finally:
                 job.cancel()
+                _tell(job, request_id, loaded.executor.now_ns())
         except EngineFailed:
             self._blame_engine()
             raise
@@ -184,7 +207,7 @@ def _assembly(loaded: Loaded, request: Request, stop_ids: frozenset[int], index:
 
 async def _cut(http: web.Request, response: web.StreamResponse, job: _Job, why: str) -> None:
     """End an answer that has begun so that nobody can take it for whole."""
-    log.error("answer cut", extra={"request": job.heading.id, "reason": why})
+    log.error("answer cut", extra={"answer": job.heading.id, "reason": why})
     await response.write(_event(openai_error(why, "server_error", None, "engine_failed", {})))
     if http.transport is not None:
         http.transport.close()  # what is written goes out, the last chunk never does

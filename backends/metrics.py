@@ -8,7 +8,12 @@ cannot disagree with what `GetStatus` says.
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from backends.account import Account
@@ -27,6 +32,8 @@ class AccountCollector(Collector):
         yield self._state(labels)
         yield from self._requests(labels)
         yield from self._steps(labels)
+        yield from self._times(labels)
+        yield self._cache(labels)
         yield from self._loading(labels)
         yield self._memory(labels)
 
@@ -45,12 +52,6 @@ class AccountCollector(Collector):
         yield _gauge("slots", "requests it can run at once", held.slots, labels)
         yield _gauge("queue_depth", "requests that wait for a slot", readings.queue_depth, labels)
         yield _gauge(
-            "queue_wait_seconds",
-            "how long the requests admitted lately waited",
-            readings.queue_wait_ms / 1000,
-            labels,
-        )
-        yield _gauge(
             "last_latency_seconds",
             "of the request served last",
             readings.last_latency_ms / 1000,
@@ -68,7 +69,7 @@ class AccountCollector(Collector):
             readings.batch_utilisation_ratio,
             labels,
         )
-        yield _gauge("tokens_per_second", "completion tokens lately", readings.tokens_per_s, labels)
+        yield self._rates(labels)
         yield _counter("prompts", "prompts read to their end", readings.prompts_total, labels)
         yield _counter(
             "prefix_hits",
@@ -85,6 +86,40 @@ class AccountCollector(Collector):
         tokens.add_metric((*labels, "reused"), readings.reused_tokens_total)
         tokens.add_metric((*labels, "completion"), readings.completion_tokens_total)
         yield tokens
+
+    def _rates(self, labels: tuple[str, ...]) -> Metric:
+        readings = self._account.readings()
+        family = GaugeMetricFamily(
+            "sluicegate_instance_tokens_per_second",
+            "prompt tokens computed and tokens written, lately",
+            labels=(*LABELS, "kind"),
+        )
+        family.add_metric((*labels, "prompt"), readings.prompt_tokens_per_s)
+        family.add_metric((*labels, "completion"), readings.tokens_per_s)
+        return family
+
+    def _cache(self, labels: tuple[str, ...]) -> Metric:
+        readings = self._account.readings()
+        family = GaugeMetricFamily(
+            "sluicegate_instance_kv_cache_ratio",
+            "of the cache's positions: held by requests, and kept for prompts that begin alike",
+            labels=(*LABELS, "kind"),
+        )
+        family.add_metric((*labels, "held"), readings.kv_held_ratio)
+        family.add_metric((*labels, "kept"), readings.kv_kept_ratio)
+        return family
+
+    def _times(self, labels: tuple[str, ...]) -> Iterable[Metric]:
+        readings = self._account.readings()
+        for name, question, seen in (
+            ("queue_wait_seconds", "until a request had a slot", readings.waits),
+            ("time_to_first_token_seconds", "from submission", readings.first_tokens),
+            ("time_per_output_token_seconds", "after the first, by answer", readings.token_gaps),
+            ("request_duration_seconds", "of requests served", readings.durations),
+        ):
+            family = HistogramMetricFamily(f"sluicegate_instance_{name}", question, labels=LABELS)
+            family.add_metric(labels, seen.cumulative(), seen.total)
+            yield family
 
     def _loading(self, labels: tuple[str, ...]) -> Iterable[Metric]:
         loads = self._account.loads()

@@ -9,6 +9,16 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+from backends.distribution import (
+    FIRST_TOKEN_S,
+    NOTHING_SEEN,
+    REQUEST_S,
+    TOKEN_S,
+    WAIT_S,
+    Distribution,
+    Tally,
+)
+
 WINDOW_S: Final = 10  # long enough to smooth one long prefill, short enough to scale on
 SECOND_NS: Final = 1_000_000_000
 MS_NS: Final = 1_000_000
@@ -33,7 +43,14 @@ class Readings:
     reused_tokens_total: int = 0  # of prompts, found in a slot and not computed
     prompts_total: int = 0  # that became whole
     prefix_hits_total: int = 0  # of these: began with ids that a slot had kept
+    prompt_tokens_per_s: float = 0.0  # computed
+    kv_held_ratio: float = 0.0  # of all cache positions: of generations under way
+    kv_kept_ratio: float = 0.0  # of those that ended, for prompts that begin alike
     failure: str = ""  # why no further generation is taken; empty while all is well
+    waits: Distribution = NOTHING_SEEN  # seconds until a slot
+    first_tokens: Distribution = NOTHING_SEEN  # seconds from submission to the first token
+    token_gaps: Distribution = NOTHING_SEEN  # seconds per token after the first, by generation
+    durations: Distribution = NOTHING_SEEN  # seconds, of generations served
 
 
 @dataclass(slots=True)
@@ -42,6 +59,7 @@ class _Second:
 
     second: int
     tokens: int = 0
+    prompt_tokens: int = 0
     busy_slot_ns: int = 0
     waits: int = 0
     wait_ns: int = 0
@@ -64,12 +82,22 @@ class Meter:
         self.last_latency_ns = 0
         self.memory_bytes = 0
         self.memory_peak_bytes = 0
+        self.kv_held_ratio = 0.0
+        self.kv_kept_ratio = 0.0
+        self._waits = Tally(WAIT_S)
+        self._first_tokens = Tally(FIRST_TOKEN_S)
+        self._token_gaps = Tally(TOKEN_S)
+        self._durations = Tally(REQUEST_S)
 
-    def step_ran(self, now_ns: int, span_ns: int, busy: int, tokens: int) -> None:
-        """A step with `busy` slots took `span_ns` and gave `tokens`."""
+    def step_ran(
+        self, now_ns: int, span_ns: int, busy: int, tokens: int, prompt_tokens: int = 0
+    ) -> None:
+        """A step with `busy` slots took `span_ns`, gave `tokens` and computed `prompt_tokens`."""
         second = self._at(now_ns)
         second.busy_slot_ns += span_ns * busy
         second.tokens += tokens
+        second.prompt_tokens += prompt_tokens
+        self.prompt_tokens += prompt_tokens
         self.completion_tokens += tokens
         self.progress += 1
 
@@ -77,6 +105,10 @@ class Meter:
         second = self._at(now_ns)
         second.waits += 1
         second.wait_ns += wait_ns
+        self._waits.see(wait_ns / SECOND_NS)
+
+    def first_token_came(self, since_ns: int) -> None:
+        self._first_tokens.see(since_ns / SECOND_NS)
 
     def prompt_became_whole(self, reused: int) -> None:
         """So many of its ids were not computed."""
@@ -84,9 +116,13 @@ class Meter:
         self.prefix_hits += reused > 0
         self.reused_tokens += reused
 
-    def ended_well(self, latency_ns: int) -> None:
+    def ended_well(self, latency_ns: int, tokens: int = 0, decoding_ns: int = 0) -> None:
+        """Something was served; of a generation, `tokens` after the first took `decoding_ns`."""
         self.served += 1
         self.last_latency_ns = latency_ns
+        self._durations.see(latency_ns / SECOND_NS)
+        if tokens > 0:
+            self._token_gaps.see(decoding_ns / tokens / SECOND_NS)
 
     def memory_seen(self, held_bytes: int) -> None:
         self.memory_bytes = held_bytes
@@ -119,7 +155,14 @@ class Meter:
             reused_tokens_total=self.reused_tokens,
             prompts_total=self.prompts,
             prefix_hits_total=self.prefix_hits,
+            prompt_tokens_per_s=sum(one.prompt_tokens for one in recent) * SECOND_NS / span_ns,
+            kv_held_ratio=self.kv_held_ratio,
+            kv_kept_ratio=self.kv_kept_ratio,
             failure=failure,
+            waits=self._waits.read(),
+            first_tokens=self._first_tokens.read(),
+            token_gaps=self._token_gaps.read(),
+            durations=self._durations.read(),
         )
 
     def _at(self, now_ns: int) -> _Second:

@@ -109,6 +109,11 @@ class Slots:
     def active(self) -> int:
         return sum(held is not None for held in self._held)
 
+    def positions(self) -> tuple[int, int]:
+        """Cache positions that generations hold, and those kept of what has ended."""
+        held = sum(held.filled for held in self._held if held is not None)
+        return held, sum(len(kept.ids) for kept in self._kept)
+
     def is_idle(self) -> bool:
         return not self._waiting and not self.active()
 

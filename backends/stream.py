@@ -47,6 +47,9 @@ class Stream:
         self.admitted = False  # holds a slot, or held one
         self.queue_wait_ms = 0.0  # known once the first token is there
         self.reused = 0  # ids of the prompt that were not computed; likewise
+        self.submitted_ns = 0
+        self.first_ns = 0  # when the first token came; 0: none has
+        self.count = 0  # of tokens that came
         self._leave = leave
         self._tokens: deque[Token] = deque()
         self._ended = False

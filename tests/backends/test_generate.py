@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -301,3 +302,40 @@ async def _until_cut(response: aiohttp.ClientResponse) -> bytes:
     except aiohttp.ClientPayloadError:
         return received
     raise AssertionError(f"a clean end: {received!r}")
+
+
+# --- the log --------------------------------------------------------------------------------------
+
+
+async def test_each_request_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "backends.generate")
+    async with serving(ScriptedEngine(rule=successor)) as served:
+        for _ in range(2):
+            await served.client.completions.create(
+                model="m",
+                prompt="hello",
+                max_tokens=3,
+                extra_headers={"x-request-id": "asked-7"},
+            )
+    first, second = (vars(one) for one in caplog.records if one.message == "request ended")
+    assert (first["request_id"], first["finish"]) == ("asked-7", ["length"])
+    assert (first["prompt_tokens"], first["completion_tokens"]) == (5, 3)
+    assert (first["cached_tokens"], second["cached_tokens"]) == (0, 4)
+    assert 0 <= first["queue_wait_ms"] <= first["first_token_ms"] <= first["duration_ms"]
+
+
+async def test_a_request_whose_client_left_is_told_without_an_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "backends.generate")
+    steps = Gate()
+    engine = ScriptedEngine(slots=1, rule=successor, gate=steps)
+    async with serving(engine, steps) as served, aiohttp.ClientSession() as session:
+        asking = session.post(f"{served.url}/completions", json={"model": "m", "prompt": "hi"})
+        leaving = asyncio.ensure_future(asking)
+        await asyncio.to_thread(steps.await_arrivals, 1)
+        leaving.cancel()
+        await served.rig.gate.holds(0)
+        steps.open()
+    (line,) = (vars(one) for one in caplog.records if one.message == "request ended")
+    assert (line["finish"], line["first_token_ms"]) == ([None], None)
