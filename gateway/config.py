@@ -30,6 +30,7 @@ from gateway.config_tables import Device as Device
 from gateway.config_tables import Instance as Instance
 from gateway.config_tables import Model as Model
 from gateway.config_tables import Poll as Poll
+from gateway.config_tables import Recorder as Recorder
 from gateway.config_tables import Rollout as Rollout
 from gateway.config_tables import Step as Step
 from gateway.config_tables import Timeouts as Timeouts
@@ -60,6 +61,7 @@ class Settings(Table):
     store: Store = Store()
     repository: Repository = Repository()
     launch: Launch = Launch()
+    recorder: Recorder = Recorder()
     device: tuple[Device, ...] = ()
     model: tuple[Model, ...] = Field((), max_length=255)  # sections of the segment
     instance: tuple[Instance, ...] = Field((), max_length=INSTANCES_MAX)

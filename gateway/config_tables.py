@@ -98,6 +98,15 @@ class Launch(Table):
     log_max_bytes: int = Field(16 << 20, ge=1 << 16, le=1 << 40)
 
 
+class Recorder(Table):
+    enabled: bool = False
+    dir: str = Field("var/samples", min_length=1)
+    ratio: Ratio = 0.01
+    per_bucket: int = Field(16, ge=1, le=10_000)
+    max_bytes: int = Field(4 << 20, ge=1 << 12, le=1 << 30)  # of a model's file
+    redact: bool = True
+
+
 class Device(Table):
     name: Name
     kind: Literal["cpu", "gpu", "ascend"] = "cpu"

@@ -141,6 +141,17 @@ class Suspected:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A request that was served, for the recorder; it may be lost. Nothing of its head is in it."""
+
+    at: float  # wall clock
+    model: str
+    path: str
+    bucket: str
+    body: dict[str, Any]
+
+
 # --- control to supervisor -----------------------------------------------------------------------
 
 
@@ -277,6 +288,7 @@ Message = (
     | Empty
     | WereCut
     | Suspected
+    | Sampled
     | Spawn
     | Kill
     | Serving

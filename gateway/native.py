@@ -56,6 +56,7 @@ LEFT_OUT: Final = {
     "gateway.state.settle": "when a worker has died, and in control",
     "gateway.dataplane.link": "an asyncio.Protocol: a native class cannot inherit from it",
     "gateway.dataplane.listeners": "once per listening socket",
+    "gateway.dataplane.sampler": "for a request in many, where the operator asks for it",
     "gateway.dataplane.sweep": "once a second",
     "gateway.dataplane.worker": "once per order of control",
 }

@@ -179,6 +179,14 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampling:
+    """What a worker keeps of requests; `[recorder]` of config.toml."""
+
+    ratio: float  # of those that could be sampled; 0: nothing is
+    redact: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RouteTable:
     """All routes, and its own serial number, which only grows."""
 
@@ -187,6 +195,7 @@ class RouteTable:
     default_model: ModelName  # "" for none: for paths that name no model
     bounds: Bounds
     timeouts: Timeouts
+    sampling: Sampling
 
 
 def encode_table(table: RouteTable) -> bytes:
@@ -201,6 +210,7 @@ def decode_table(document: dict[str, Any]) -> RouteTable:
         default_model=document["default_model"],
         bounds=Bounds(**document["bounds"]),
         timeouts=Timeouts(**document["timeouts"]),
+        sampling=Sampling(**document["sampling"]),
     )
 
 

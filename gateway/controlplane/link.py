@@ -28,6 +28,7 @@ from gateway.messages import (
     LineBuffer,
     Message,
     Publish,
+    Sampled,
     Sent,
     Suspected,
     WereCut,
@@ -80,6 +81,7 @@ class WorkerLinks:
         self._post = post
         self._rows: dict[int, WorkerLink] = {}
         self.open: set[WorkerLink] = set()
+        self.on_sampled: Callable[[Sampled], None] | None = None  # the recorder, when there is one
         self._encoded: tuple[int, bytes] = (0, b"")  # one table goes to many
 
     def connection(self) -> WorkerLink:
@@ -117,6 +119,9 @@ class WorkerLinks:
                 self._post(SlotEmptied(row, token, now))
             case WereCut(token, lost):
                 self._post(LeasesCut(row, token, lost, now))
+            case Sampled():
+                if self.on_sampled is not None:
+                    self.on_sampled(message)
             case Suspected(slot, reason):
                 self._post(DialFailed(slot, reason, now))
             case _:

@@ -25,10 +25,10 @@ class Answer:
     content and a close in place of chunks. `out`: head lines that have not been written yet, with
     a place for body bytes at their end. `scanner`: looks at an event stream that passes."""
 
-    __slots__ = ("_framing", "_status", "dechunks", "keep", "out", "scanner")
+    __slots__ = ("_framing", "dechunks", "keep", "out", "scanner", "status")
 
     def __init__(self) -> None:
-        self._framing = self._status = 0
+        self._framing = self.status = 0
         self.dechunks = self.keep = False
         self.out = NO_LINES
         self.scanner: EventScanner | None = None
@@ -44,7 +44,7 @@ class Answer:
     ) -> None:
         """Make the client's head."""
         status = head.status
-        self._status = status
+        self.status = status
         self._framing = framing
         modern = request.start.minor == 1
         self.dechunks = framing == CHUNKED and not modern
@@ -68,7 +68,7 @@ class Answer:
 
     def judged(self, content_bytes: int, generates: bool) -> int:
         """The outcome of the complete response; `generates`: it had to carry something."""
-        status, scanner = self._status, self.scanner
+        status, scanner = self.status, self.scanner
         if status >= 500:
             return _INSTANCE_ERROR
         if scanner is not None:

@@ -135,7 +135,10 @@ class Asking(Caller):
             key = key_hash(prefix) if prefix else NO_KEY
         pin = head.version.decode("utf-8", "replace") if head.version else ""
         framing = b"content-length: %d" % len(body) if head.chunked else head.framing
-        self.exchange.start(route, pin, key, framing, True, now)
+        exchange = self.exchange
+        exchange.start(route, pin, key, framing, True, now)
+        if self.plane.sampler is not None:
+            exchange.consider(body)
 
     def read_body(self, data: bytes) -> None:
         """More of a body."""

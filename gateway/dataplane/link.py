@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from gateway.messages import LineBuffer, Message, encode
 
+UNREAD_BYTES: Final = 262_144  # beyond what the kernel holds: control is busy with other things
 RETRY_S: Final = 0.1  # control starts within half a second; connecting costs microseconds
 
 
@@ -40,6 +41,14 @@ class Link(asyncio.Protocol):
     def say(self, message: Message) -> None:
         if self._transport is not None:
             self._transport.write(encode(message))
+
+    def say_if_read(self, message: Message) -> bool:
+        """Say what may be lost, unless control is behind; False for nothing said."""
+        transport = self._transport
+        if transport is None or transport.get_write_buffer_size() > UNREAD_BYTES:
+            return False
+        transport.write(encode(message))
+        return True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport

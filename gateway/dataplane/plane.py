@@ -64,6 +64,7 @@ class Plane:
         "response_starts",
         "ring",
         "rng",
+        "sampler",
         "suspect",
         "timeouts",
         "trace",
@@ -106,6 +107,7 @@ class Plane:
         self.closing = False
         self.held_bytes = 0
         self.on_left: Callable[[], None] | None = None  # a client connection has ended
+        self.sampler: Any = None  # a Sampler, while requests are sampled
         self.ring: Callable[[int, int, int], None] | None = None  # see `bells`
         # 31 random bits above 32 counted ones: unique over workers, lives and take-overs.
         self._number = rng.getrandbits(63 - NUMBER_BITS) << NUMBER_BITS

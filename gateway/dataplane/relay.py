@@ -29,16 +29,19 @@ log = logging.getLogger(__name__)
 UNUSED: Final = REFUSALS["client_gone"]  # where an instance's outcome counts
 _SERVED: Final = int(Outcome.SERVED)  # reading an enum member costs three times as much
 
+Sample = tuple[int, str, bytes, bytes]  # number of the request, model, path, body
+
 
 class Exchange(Placing):
     """The current request of one client connection, with its response."""
 
-    __slots__ = ("_failed", "answer")
+    __slots__ = ("_failed", "_sample", "answer")
 
     def __init__(self, plane: Plane, caller: Caller, request: RequestHead) -> None:
         super().__init__(plane, caller, request)
         self.answer = Answer()
         self._failed = int(Outcome.SERVED)  # how the attempt before a replay ended
+        self._sample: Sample | None = None
 
     # -- what the instance's connection tells
 
@@ -95,6 +98,8 @@ class Exchange(Placing):
         self.claim.settle(outcome, now, self.sent, self.first_ns)
         if outcome != _SERVED or self.claim.attempts > 1:  # else its attempt says all
             self.claim.finish(outcome, UNUSED)
+        if self._sample is not None:
+            self._record(outcome)
         self.caller.finished(answer.keep)
 
     def broken(self, why: str) -> None:
@@ -109,6 +114,22 @@ class Exchange(Placing):
         where = "in the middle of its answer" if self.stage == STREAMING else "without an answer"
         text = f"{self.claim.target.instance} closed the connection {where}"
         self._fail(failure, outcome, GatewayError("instance_reset", text))
+
+    # -- the recorder
+
+    def consider(self, body: bytes) -> None:
+        """Perhaps this request is to be sampled, whose whole body this is."""
+        if self.plane.sampler.chooses(len(body)):
+            self._sample = (self.number, self.claim.route.model, self.request.start.path, body)
+
+    def _record(self, outcome: int) -> None:
+        """A request that was chosen has ended, or one before it on this connection."""
+        sample, sampler = self._sample, self.plane.sampler
+        self._sample = None
+        if sample is not None and sampler is not None:
+            number, model, path, body = sample
+            if number == self.number and outcome == _SERVED and self.answer.status < 300:
+                sampler.take(model, path, body)
 
     # -- failures
 

@@ -19,6 +19,7 @@ from gateway.dataplane.link import Link
 from gateway.dataplane.listeners import Listeners
 from gateway.dataplane.plane import Plane
 from gateway.dataplane.relay import Exchange
+from gateway.dataplane.sampler import Sampler
 from gateway.dataplane.stages import SETTLED, STAGE_NAMES
 from gateway.dataplane.sweep import sweep
 from gateway.errors import GatewayError
@@ -76,6 +77,7 @@ class Worker:
         self._tell_empty: dict[int, list[int]] = {}
         self._unheard: dict[int, tuple[LostRequest, ...]] = {}  # token: cut, and not on record yet
         plane.on_left = self._left
+        self._sampler = Sampler(plane.loop, plane.rng, self.link.say_if_read)
 
     async def run(self) -> None:
         """Serve until told to close and done."""
@@ -150,6 +152,7 @@ class Worker:
         first = plane.cell.table is None
         if not plane.publish(table):
             return
+        plane.sampler = self._sampler if self._sampler.use(table.sampling) else None
         compiled = plane.cell.read()
         plane.ledger.serves(compiled.generation)
         self.link.say(Ack(compiled.generation))

@@ -22,6 +22,7 @@ from gateway.records import (
     Policy,
     Route,
     RouteTable,
+    Sampling,
     Standing,
     Target,
     Timeouts,
@@ -121,6 +122,7 @@ def build(fleet: FleetSnapshot, generation: int, now: float) -> RouteTable:
     Cost: O(instances), some 3 us each; built only when something that it is made of has moved.
     """
     gateway, timeouts = fleet.settings.gateway, fleet.settings.timeouts
+    recorder = fleet.settings.recorder
     return RouteTable(
         generation=generation,
         routes=_routes(fleet, now),
@@ -135,6 +137,7 @@ def build(fleet: FleetSnapshot, generation: int, now: float) -> RouteTable:
             half_close=gateway.half_close,
         ),
         timeouts=Timeouts(**timeouts.model_dump()),
+        sampling=Sampling(recorder.ratio if recorder.enabled else 0, recorder.redact),
     )
 
 

@@ -38,6 +38,7 @@ from gateway.controlplane.loop import ControlLoop
 from gateway.controlplane.orders import SupervisorLink
 from gateway.controlplane.outcomes import watch_outcomes
 from gateway.controlplane.poll import Poller
+from gateway.controlplane.recorder import Recorder
 from gateway.controlplane.reload import SettingsFile
 from gateway.controlplane.tickets import Tickets
 from gateway.fleet.decide import decide
@@ -118,12 +119,15 @@ class ControlProcess:
             fleet, decide, effects.by_command(), self._broken
         )
         live = self._live(folds)
+        recorder = Recorder(lambda: self._fleet().settings, self._tally, self._rng)
+        self._links.on_sampled = recorder.heard
         self._folds, self._live_control = folds, live
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             await self._open()
             tasks.create_task(self._loop.run())
             tasks.create_task(live.sample())
+            tasks.create_task(recorder.run())
             tasks.create_task(watch_outcomes(self._segment, self._fleet, self._post))
             tasks.create_task(
                 watch_beats(self._segment, lambda: self._fleet().holding(), self._post)

@@ -62,6 +62,7 @@ QUESTIONS: Final = {
     "sluicegate_drain_duration_seconds": "How long do drains take?",
     "sluicegate_rollbacks_total": "Why were versions rolled back?",
     "sluicegate_rollback_duration_seconds": "How long until a bad version gets nothing?",
+    "sluicegate_recorded_samples_total": "How many requests were kept as samples, by length?",
     "sluicegate_tokens_total": "How many tokens did instances read and write?",
 }
 
@@ -267,3 +268,7 @@ def _counted(tally: Tally) -> Iterator[Metric]:
     for key3, count in sorted(tally.tokens.items()):
         tokens.add_metric(key3, count)
     yield tokens
+    samples = _counter("sluicegate_recorded_samples_total", ("model", "bucket"))
+    for key2, count in sorted(tally.samples.items()):
+        samples.add_metric(key2, count)
+    yield samples

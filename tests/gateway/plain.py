@@ -10,6 +10,7 @@ from gateway.records import (
     Policy,
     Route,
     RouteTable,
+    Sampling,
     Target,
     Timeouts,
     Version,
@@ -35,6 +36,8 @@ TIMEOUTS: Final = Timeouts(
     client_idle_s=75,
     pool_idle_s=4,
 )
+
+NO_SAMPLES: Final = Sampling(0, True)
 
 
 def target(slot: int, port: int, limit: int = 1000, weight: float = 1.0) -> Target:
@@ -74,5 +77,6 @@ def table(
     default: str = "m",
     bounds: Bounds = BOUNDS,
     timeouts: Timeouts = TIMEOUTS,
+    sampling: Sampling = NO_SAMPLES,
 ) -> RouteTable:
-    return RouteTable(generation, routes, ModelName(default), bounds, timeouts)
+    return RouteTable(generation, routes, ModelName(default), bounds, timeouts, sampling)

@@ -9,6 +9,7 @@ from gateway.records import (
     Policy,
     Route,
     RouteTable,
+    Sampling,
     Standing,
     Target,
     Timeouts,
@@ -87,4 +88,5 @@ def tables() -> st.SearchStrategy[RouteTable]:
         default_model=NAMES.map(ModelName),
         bounds=BOUNDS,
         timeouts=TIMEOUTS,
+        sampling=st.builds(Sampling, ratio=st.floats(0, 1), redact=st.booleans()),
     )

@@ -32,6 +32,7 @@ from gateway.messages import (
     Kill,
     LineBuffer,
     Message,
+    Sampled,
     Sent,
     Signalled,
     Spawned,
@@ -86,6 +87,18 @@ async def test_what_a_worker_says_becomes_events_of_its_row(door: Door) -> None:
     door.say(*said)
     kinds = [type(await door.next()) for _ in said]
     assert kinds == [WorkerLinked, WorkerAcked, SlotSent, SlotEmptied, LeasesCut, DialFailed]
+
+
+async def test_samples_go_to_the_recorder_and_are_no_events(door: Door) -> None:
+    sample = Sampled(1.5, "m", "/v1/completions", "<100", {"model": "m"})
+    said: list[Message] = [Hello(1, 3, 77, 9, True), sample, Ack(10)]
+    door.say(*said)  # to nobody: it is lost
+    assert [type(await door.next()) for _ in range(2)] == [WorkerLinked, WorkerAcked]
+    heard: list[Sampled] = []
+    door.links.on_sampled = heard.append
+    door.say(sample, Ack(11))
+    assert isinstance(await door.next(), WorkerAcked)
+    assert heard == [sample]
 
 
 async def test_a_message_goes_to_the_row_it_is_for_and_to_nobody_else(door: Door) -> None:

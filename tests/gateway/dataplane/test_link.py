@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dataplane.link import RETRY_S, Link
+from gateway.dataplane.link import RETRY_S, UNREAD_BYTES, Link
 from gateway.messages import Ack, Empty, Hello, Leave, LineBuffer, Message, Sent, encode
 from tests.gateway.dataplane.rig import FakeTransport
 from tests.sim.clock import VirtualTimeLoop
@@ -105,6 +105,19 @@ async def test_what_is_said_while_control_is_gone_is_lost() -> None:
     link.say(Ack(2))
     link.connection_lost(None)
     link.say(Ack(3))
+    assert transport.out == encode(hello(1)) + encode(Ack(2))
+
+
+async def test_what_may_be_lost_is_said_only_to_a_control_that_reads() -> None:
+    link = Link("", lambda: hello(1), nobody)
+    assert not link.say_if_read(Ack(1))
+    transport: Any = FakeTransport(link)
+    unread = 0
+    transport.get_write_buffer_size = lambda: unread
+    link.connection_made(transport)
+    assert link.say_if_read(Ack(2))
+    unread = UNREAD_BYTES + 1
+    assert not link.say_if_read(Ack(3))
     assert transport.out == encode(hello(1)) + encode(Ack(2))
 
 

@@ -21,6 +21,7 @@ from gateway.messages import (
     Hello,
     Leave,
     Publish,
+    Sampled,
     Sent,
     Suspected,
     TellEmpty,
@@ -28,10 +29,10 @@ from gateway.messages import (
     WereCut,
 )
 from gateway.native import interpreted
-from gateway.records import Outcome, Stage
+from gateway.records import Outcome, Sampling, Stage
 from gateway.state.shared import ACCEPTED, ATTEMPTS, CONNECTIONS, REQUESTS, SETTLED
 from tests.gateway.dataplane.harness import PATIENCE_S, WorkerProcess, free_port, running
-from tests.gateway.dataplane.rig import get
+from tests.gateway.dataplane.rig import get, post
 from tests.gateway.dataplane.stub import StubInstance, stub_instance
 from tests.gateway.plain import route, table, target, version
 
@@ -79,6 +80,24 @@ async def test_a_drain_is_acknowledged_told_sent_and_told_empty_in_that_order(
     assert (await reader.readuntil(b"0\r\n\r\n")).endswith(b"0\r\n\r\n")
     writer.write(get())
     assert b" 503 " in await reader.readline()
+    writer.close()
+
+
+async def test_a_worker_samples_from_the_table_on_that_says_so(
+    worker: WorkerProcess, instance: StubInstance
+) -> None:
+    plain = route(version(target(1, instance.port)))
+    reader, writer = await worker.connect()
+    for generation, ratio in ((2, 0.0), (3, 1.0)):
+        await worker.publish(table(generation, plain, sampling=Sampling(ratio, True)))
+        writer.write(post(b'{"model":"m","prompt":"client%d"}' % generation))
+        assert b" 200 " in await reader.readline()
+        await reader.readuntil(b"\r\n\r\n/v1/completions")
+    sample = await worker.hears(Sampled)
+    assert (sample.model, sample.path, sample.bucket) == ("m", "/v1/completions", "<100")
+    assert len(sample.body["prompt"]) == len("client3")
+    assert "client" not in sample.body["prompt"]
+    assert worker.heard.empty()
     writer.close()
 
 
