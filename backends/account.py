@@ -12,6 +12,7 @@ from backends.gate import Gate
 from backends.life import Life
 from backends.readings import Readings
 from backends.status import Held, Identity, Loads, Memory, build
+from backends.warmup import Warmed
 from sluicegate.v1 import lifecycle_pb2 as wire
 from sluicegate.v1.states import Phase
 
@@ -23,6 +24,7 @@ class Account(ABC):
         self.identity = identity
         self.gate = gate
         self.life = life
+        self.warmed: Warmed | None = None  # None: no samples were run
         self._measure = measure
 
     @abstractmethod
@@ -40,6 +42,7 @@ class Account(ABC):
             load_ms=spent(Phase.LOADING_MODEL, Phase.ALLOCATING_CACHE),
             compile_ms=spent(Phase.COMPILING),
             warmup_ms=spent(Phase.WARMING_UP),
+            check_ms=spent(Phase.FETCHING_MODEL, Phase.CHECKING_DEPENDENCIES),
         )
 
     def held(self) -> Held:

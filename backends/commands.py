@@ -59,6 +59,7 @@ def _root(context: click.Context, parameter: click.Parameter, value: str) -> Roo
 def _options(command: _Command) -> _Command:
     seconds, count = click.FloatRange(min=0), click.IntRange(min=1)
     folder = click.Path(file_okay=False, path_type=Path)
+    file = click.Path(path_type=Path)  # whatever it is: it may come, or not, later
     listed = [
         click.option("--model", required=True, callback=_name, help="Name of the model."),
         click.option("--version", required=True, callback=_name, help="Its version."),
@@ -78,6 +79,12 @@ def _options(command: _Command) -> _Command:
         click.option(
             "--prefix-reuse/--no-prefix-reuse", default=True, help="Of prompts' beginnings."
         ),
+        click.option("--memory-gb", type=seconds, default=0.0, help="0: measured, or manifest's."),
+        click.option("--load-threads", type=click.IntRange(min=0), default=0, help="CPUs; 0: all."),
+        click.option("--load-nice", type=click.IntRange(0, 19), default=0, help="While it loads."),
+        click.option("--warmup-rounds", type=click.IntRange(0, 1000), default=3, help="0: none."),
+        click.option("--warmup-samples", type=file, default=None, help="Recorded requests, JSONL."),
+        click.option("--warmup-baseline-ms", type=seconds, default=0.0, help="Of one id."),
         click.option("--queue-max", type=click.IntRange(min=0), default=16, help="Waiting here."),
         click.option("--grace-s", type=seconds, default=30.0, help="Of a drain and of SIGTERM."),
         click.option("--error-linger-s", type=seconds, default=30.0, help="Before exit in ERROR."),

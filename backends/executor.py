@@ -104,6 +104,11 @@ class Executor:
         self._model.start()
         await asyncio.shield(self._loaded)
 
+    @property
+    def vocab(self) -> int:
+        """Token ids are below it; known once it is loaded."""
+        return self._engine.vocab
+
     def submit(self, generation: Generation) -> Stream:
         """Raises: QueueFull, EngineFailed once no step will run, RequestInvalid, NotReady."""
         return self.submit_all((generation,))[0]

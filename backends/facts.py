@@ -5,8 +5,8 @@ Before the model is loaded `loaded` is None, and the gate lets nobody in.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, TypeVar
 
 from backends.account import Account
 from backends.batcher import Batcher
@@ -19,8 +19,16 @@ from backends.readings import Readings
 from backends.signature import Signature
 from backends.status import NOTHING_YET, Identity, Memory
 from backends.text import HoldsBack, Text
+from sluicegate.v1.states import State
 
 T = TypeVar("T")
+
+# Totals that count requests; `progress_total` says that the engine moves, whatever for.
+_COUNTED: Final = tuple(
+    field.name
+    for field in fields(Readings)
+    if field.name.endswith("_total") and field.name != "progress_total"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +61,17 @@ class Facts(Account):
     ) -> None:
         super().__init__(identity, gate, life, measure)
         self.loaded: Loaded | LoadedGraph | None = None
+        self._before: Readings | None = None  # at the end of the warm-up
 
     def load(self, loaded: Loaded | LoadedGraph, queue_max: int) -> None:
         """From here on requests can be run; they are let in once the instance is READY."""
         self.loaded = loaded
         self.gate.widen(loaded.slots, queue_max)
+
+    def count_from_now(self) -> None:
+        """What was answered so far was nobody's request."""
+        assert self.loaded is not None
+        self._before = self.loaded.executor.readings()
 
     def text_model(self) -> Loaded:
         """Raises: NotReady, RequestInvalid for a graph."""
@@ -81,7 +95,19 @@ class Facts(Account):
         return loaded
 
     def readings(self) -> Readings:
-        return NOTHING_YET if self.loaded is None else self.loaded.executor.readings()
+        if self.loaded is None:
+            return NOTHING_YET
+        found = self.loaded.executor.readings()
+        if self.life.standing.state is State.INITIALIZING:
+            nothing: dict[str, Any] = dict.fromkeys(_COUNTED, 0)
+            return replace(found, **nothing)
+        if self._before is None:
+            return found
+        before = self._before
+        since: dict[str, Any] = {
+            name: getattr(found, name) - getattr(before, name) for name in _COUNTED
+        }
+        return replace(found, **since)
 
     @property
     def slots(self) -> int:

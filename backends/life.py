@@ -44,6 +44,7 @@ class Life:
     def __init__(self, instance_id: str, gate: Gate) -> None:
         self.standing = Standing(instance_id)
         self.stop_at: float | None = None  # loop time at which what is still held is cut
+        self.overdue_at: float | None = None  # loop time by which it should have ended, in ERROR
         self._gate = gate
         self._drain_at = 0.0  # loop time; means something in DRAINING only
         self._drains = 0  # ever begun; the number of the last one
@@ -93,8 +94,8 @@ class Life:
         if self.standing.state is State.INITIALIZING:
             self._change(progressed(self.standing, phase, share, reason), now)
 
-    def verified(self, now: float) -> None:
-        self._change(follow(self.standing, Event.VERIFIED), now)
+    def verified(self, now: float, reason: str = "") -> None:
+        self._change(follow(self.standing, Event.VERIFIED, reason), now)
 
     def fail(self, reason: str, now: float) -> None:
         """Ignored here: a second failure, and one of an instance that is gone already."""

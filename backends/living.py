@@ -26,12 +26,14 @@ from backends.errors import (
     SnapshotInvalid,
 )
 from backends.http_server import HttpServer
+from backends.modelthread import sentence
 from backends.service import GrpcServer
 from backends.settings import Terms
 from sluicegate.v1.states import Phase, State
 
 log = logging.getLogger(__name__)
 
+END_S: Final = 10.0  # after an ERROR was shown: for work, connections and process to end
 EXIT_FAILED: Final = 1  # worth another try: out of memory, a device that was lost
 
 
@@ -151,6 +153,7 @@ class Living:
         await self._until(lambda: self._life.is_stopping or self._is_in_error())
         if self._is_in_error() and not self._life.is_stopping:
             linger_until = self._now() + self._terms.error_linger_s
+            self._life.overdue_at = linger_until + END_S
             await self._until(lambda: self._life.is_stopping, until=linger_until)
             if not self._life.is_stopping:
                 return Ending(code, abrupt=False)
@@ -163,13 +166,16 @@ class Living:
         files = held.enter_context(ExitStack())
         try:
             await self._work.load(files)
-        except InstanceError as exc:
-            log.error("load failed", extra={"reason": str(exc)})
-            self._life.fail(str(exc), self._now())
+        except (InstanceError, OSError, MemoryError) as exc:
+            # What a disk or the system refuses has no sentence of ours; its own has to do.
+            reason = str(exc) if isinstance(exc, InstanceError) else sentence(exc)
+            log.error("load failed", extra={"reason": reason})
+            self._life.fail(reason, self._now())
             unusable = isinstance(exc, SnapshotInvalid | DependencyMissing)
             return EXIT_UNUSABLE if unusable else EXIT_FAILED
         if not self._life.is_stopping:  # asked for in this very moment: then it was never READY
-            self._life.verified(self._now())
+            warmed = self._account.warmed
+            self._life.verified(self._now(), "" if warmed is None else str(warmed))
         return EXIT_FAILED
 
     async def _empty(self) -> None:

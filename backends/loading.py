@@ -3,33 +3,39 @@
 Floor 3, I/O.
 Flow: find > check what is needed > check every byte > load > compile > warm up > one real answer.
 What can fail in a second is checked before what takes minutes. READY follows `run` only because
-everything a request can need has been done once by then.
+everything a request can need has been done once by then. The load is held back where that was asked
+for; the warm-up is not, because its times have to be those of requests.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Final
 
+from backends import checks
 from backends.asking import ask
 from backends.batcher import Batcher
 from backends.engines.families import Family, GraphParts, Parts
-from backends.errors import DependencyMissing, InstanceError
+from backends.errors import DependencyMissing, InstanceError, LoadFailed
 from backends.executor import Executor
 from backends.facts import Facts, Loaded, LoadedGraph
 from backends.keeping import Keeping
+from backends.restraint import Restraint
 from backends.settings import Settings
 from backends.snapshots import measured
 from backends.snapshots.repository import Repository, Snapshot
 from backends.snapshots.steps import OnBytes
+from backends.warmup import Warmed
+from backends.warmup_rounds import Plan, warm_up
 from sluicegate.v1.states import Phase
 
 log = logging.getLogger(__name__)
 
 MIB: Final = 2**20
+RUN_AGAIN: Final = 0.2  # of the warm-up: each shape a second time, before any sample
 FETCHED: Final = "snapshots"  # in the cache: a repository of what came from a remote one
 
 
@@ -62,17 +68,65 @@ class Loading:
         self._report(Phase.FETCHING_MODEL, 0.0, f"looking in {settings.root}")
         repository, snapshot = await self._find(held)
         held.enter_context(repository.hold(snapshot))
+        restraint = Restraint(settings.load_threads, settings.load_nice)
+        restraint.begin()
+        try:
+            loaded = await self._load(repository, snapshot)
+        finally:
+            restraint.lift()
+        if settings.warmup_rounds:
+            self._facts.warmed = await self._warm_up(loaded)
+        self._report(Phase.WARMING_UP, 1.0, "asking for an answer")
+        await ask(loaded)
+        self._facts.count_from_now()
+        self._keep_measured(snapshot)
+
+    async def _load(self, repository: Repository, snapshot: Snapshot) -> Loaded | LoadedGraph:
+        """Every shape has run.
+
+        Raises: InstanceError.
+        """
+        settings = self._settings
         family = self._families[snapshot.manifest.engine]
-        self._report(Phase.CHECKING_DEPENDENCIES, 0.0, "checking what must be installed")
-        family.require()
+        needs = self._check(family, snapshot)
         await self._check_files(repository, snapshot)
         loaded = _loaded(family.build(snapshot, settings), settings, self._rng)
         self.executor = loaded.executor
         self._facts.load(loaded, settings.queue_max)
-        await loaded.executor.start(self._report)
-        self._report(Phase.WARMING_UP, 1.0, "asking for an answer")
-        await ask(loaded)
-        self._keep_measured(snapshot)
+        try:
+            await loaded.executor.start(self._loads)
+        except LoadFailed as exc:
+            held_bytes = self._facts.readings().memory_peak_bytes
+            raise checks.told(exc, needs, self._facts.memory(), held_bytes) from exc
+        return loaded
+
+    def _check(self, family: Family, snapshot: Snapshot) -> checks.Needed:
+        """What takes no time to find out. Each finding is told.
+
+        Raises: DependencyMissing, SnapshotInvalid, LoadFailed.
+        """
+        settings = self._settings
+        needs = checks.needed(snapshot, settings)
+        steps: tuple[Callable[[], str], ...] = (
+            lambda: checks.device(settings.device_kind),
+            lambda: checks.cache(settings.cache_root),
+            lambda: checks.memory(needs, self._facts.memory()),
+        )
+        self._report(Phase.CHECKING_DEPENDENCIES, 0.0, "checking what must be installed")
+        family.require()
+        for step in steps:
+            self._report(Phase.CHECKING_DEPENDENCIES, 0.0, step())
+        return needs
+
+    async def _warm_up(self, loaded: Loaded | LoadedGraph) -> Warmed:
+        """Raises: LoadFailed."""
+        settings = self._settings
+        plan = Plan(settings.warmup_rounds, settings.warmup_samples, settings.warmup_baseline_ms)
+
+        def told(share: float, words: str) -> None:
+            self._report(Phase.WARMING_UP, RUN_AGAIN + (1 - RUN_AGAIN) * share, words)
+
+        return await warm_up(loaded, settings.model, plan, told)
 
     async def _find(self, held: ExitStack) -> tuple[Repository, Snapshot]:
         """Raises: SnapshotInvalid, DependencyMissing, StoreFailed."""
@@ -112,10 +166,8 @@ class Loading:
     def _keep_measured(self, snapshot: Snapshot) -> None:
         """Note beside the snapshot what it really takes, if this is what it promises."""
         settings = self._settings
-        for name in ("slots", "max_seq_len"):  # of a text model
-            promised = getattr(snapshot.manifest, name, None)
-            if getattr(settings, name) not in (None, promised):
-                return
+        if not checks.keeps_promise(snapshot, settings):
+            return
         held_bytes = self._facts.readings().memory_peak_bytes
         try:
             measured.keep(snapshot.folder, settings.device_kind, held_bytes)
@@ -139,6 +191,11 @@ class Loading:
         self._checked_bytes += count
         done = f"{self._checked_bytes // MIB} of {total // MIB} MiB checked"
         self._report(Phase.CHECKING_DEPENDENCIES, self._checked_bytes / max(total, 1), done)
+
+    def _loads(self, phase: Phase, share: float, words: str) -> None:
+        """From the engine. What it runs a second time is the beginning of the warm-up only."""
+        rest = RUN_AGAIN if phase is Phase.WARMING_UP and self._settings.warmup_rounds else 1.0
+        self._report(phase, rest * share, words)
 
     def _report(self, phase: Phase, share: float, words: str) -> None:
         self._facts.life.progress(phase, share, words, self._loop.time())

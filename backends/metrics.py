@@ -134,10 +134,29 @@ class AccountCollector(Collector):
             "how long the way to READY took",
             labels=(*LABELS, "phase"),
         )
+        family.add_metric((*labels, "check"), loads.check_ms / 1000)
         family.add_metric((*labels, "load"), loads.load_ms / 1000)
         family.add_metric((*labels, "compile"), loads.compile_ms / 1000)
         family.add_metric((*labels, "warmup"), loads.warmup_ms / 1000)
         yield family
+        yield from self._warmup(labels)
+
+    def _warmup(self, labels: tuple[str, ...]) -> Iterable[Metric]:
+        warmed = self._account.warmed
+        if warmed is None:
+            return
+        family = GaugeMetricFamily(
+            "sluicegate_instance_warmup_latency_seconds",
+            "of samples of average length in a quarter of the warm-up",
+            labels=(*LABELS, "quarter"),
+        )
+        family.add_metric((*labels, "first"), warmed.effect.first_s)
+        family.add_metric((*labels, "last"), warmed.effect.last_s)
+        yield family
+        gap_s = warmed.effect.gap_s
+        yield _gauge("warmup_gap_seconds", "between two tokens, p95, after warm-up", gap_s, labels)
+        yield _gauge("warmup_samples", "of a round", warmed.samples, labels)
+        yield _gauge("warmup_skipped", "recorded samples of no use", warmed.skipped, labels)
 
     def _memory(self, labels: tuple[str, ...]) -> Metric:
         readings, memory = self._account.readings(), self._account.memory()
@@ -145,7 +164,8 @@ class AccountCollector(Collector):
             "sluicegate_instance_memory_bytes", "device memory", labels=(*LABELS, "kind")
         )
         family.add_metric((*labels, "used"), readings.memory_bytes)
-        family.add_metric((*labels, "peak"), readings.memory_peak_bytes)
+        peak = max(readings.memory_peak_bytes, memory.peak_bytes)
+        family.add_metric((*labels, "peak"), peak)
         family.add_metric((*labels, "total"), memory.total_bytes)
         family.add_metric((*labels, "free"), memory.free_bytes)
         return family

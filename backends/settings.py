@@ -65,3 +65,9 @@ class Settings(Terms):
     slots: int | None = None  # None: what the manifest promises
     max_seq_len: int | None = None
     prefix_reuse: bool = True  # what a slot still holds of a prompt is not computed again
+    memory_gb: float = 0.0  # that the load will take; 0: as measured, else by the manifest
+    load_threads: int = 0  # CPUs that it may use until it is warmed up; 0: all
+    load_nice: int = 0  # how far it steps back behind others until then
+    warmup_rounds: int = 0  # over the samples; the command line's own default is 3
+    warmup_samples: Path | None = None  # recorded requests, one JSON document a line
+    warmup_baseline_ms: float = 0.0  # between two tokens; slower than that is not READY. 0: none

@@ -38,6 +38,7 @@ class Memory:
     name: str  # in [[device]] of the gateway's config.toml
     total_bytes: int = 0
     free_bytes: int = 0
+    peak_bytes: int = 0  # the most that this process held, if that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Loads:
     load_ms: float
     compile_ms: float
     warmup_ms: float
+    check_ms: float = 0.0  # of what was looked at before, fetching included
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,5 +107,6 @@ def _device(memory: Memory, readings: Readings) -> wire.Device:
         memory_used_bytes=readings.memory_bytes,
         memory_reserved_bytes=readings.memory_bytes,  # the cache is allocated up front
         memory_free_bytes=memory.free_bytes,
-        memory_peak_bytes=readings.memory_peak_bytes,
+        # What was read between two steps, and what the system saw between two readings.
+        memory_peak_bytes=max(readings.memory_peak_bytes, memory.peak_bytes),
     )

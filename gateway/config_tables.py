@@ -94,6 +94,8 @@ class Launch(Table):
     restart_min_s: PositiveSeconds = 1
     restart_max_s: PositiveSeconds = 60
     load_timeout_s: PositiveSeconds = 1800
+    load_threads: int = Field(0, ge=0, le=1024)  # CPUs; 0: all
+    load_nice: int = Field(0, ge=0, le=19)
     error_linger_s: Seconds = 30
     log_max_bytes: int = Field(16 << 20, ge=1 << 16, le=1 << 40)
 
@@ -162,6 +164,8 @@ class Model(Table):
     device: str = ""  # name of a [[device]]; "": any of the first one's kind
     memory_gb: float = Field(0, ge=0, le=100_000, allow_inf_nan=False)  # 0: by the manifest
     threads: int = Field(0, ge=0, le=1024)  # of a launched instance; 0: all cores
+    warmup_rounds: int = Field(3, ge=0, le=1000)
+    warmup_baseline_ms: float = Field(0, ge=0, le=1_000_000, allow_inf_nan=False)  # 0: none
     command: tuple[str, ...] = ()  # (): `sluicegate instance` on the snapshot
     rollout: Rollout = Rollout()
 

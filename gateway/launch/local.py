@@ -92,10 +92,17 @@ def _default(
         "--device-kind": device.kind,
         "--grace-s": f"{settings.drain.grace_s:g}",
         "--error-linger-s": f"{settings.launch.error_linger_s:g}",
+        "--warmup-rounds": str(model.warmup_rounds),
         "--life-fd": "{instances_life}",
     }
-    if model.threads:
-        given["--threads"] = str(model.threads)
+    wanted = {
+        "--threads": model.threads,
+        "--memory-gb": model.memory_gb,
+        "--load-threads": settings.launch.load_threads,
+        "--load-nice": settings.launch.load_nice,
+        "--warmup-baseline-ms": model.warmup_baseline_ms,
+    }
+    given |= {name: f"{value:.10g}" for name, value in wanted.items() if value}
     pairs = (part for pair in given.items() for part in pair)
     return (sys.executable, "-P", "-m", "gateway.cli", "instance", *pairs)
 

@@ -256,10 +256,13 @@ class ScriptedFamily:
         self._missing = missing
         self.on_token: Callable[[int], object] = lambda count: None  # of the verification, from 1
 
+        self.on_build: Callable[[], object] = lambda: None
+
     def require(self) -> None:
         if self._missing:
             raise DependencyMissing(self._missing)
 
     def build(self, snapshot: Snapshot, settings: Settings) -> Parts:
+        self.on_build()
         text = ByteText(lambda count: self.on_token(count))
         return Parts(self._engine, text, PlainScanner, Sampling(temperature=0.0))

@@ -52,8 +52,42 @@ async def test_before_ready_probes_say_how_far_it_is(aiohttp_client: AiohttpClie
             "phase": "compiling",
             "progress": 55,
             "reason": "graph 1 of 3",
+            "failed": False,
         }
     assert (await client.get("/livez")).status == 200
+
+
+async def test_an_instance_that_failed_can_be_told_from_one_that_starts(
+    aiohttp_client: AiohttpClient,
+) -> None:
+    made = rig()
+    made.life.progress(Phase.LOADING_MODEL, 0.5, "", 0.0)
+    client = await aiohttp_client(api(made).app())
+    made.life.fail("out of memory", 0.0)
+    for path in ("/readyz", "/startupz"):
+        response = await client.get(path)
+        assert response.status == 500
+        assert await response.json() == {
+            "state": "ERROR",
+            "phase": "loading_model",
+            "progress": 25,
+            "reason": "out of memory",
+            "failed": True,
+        }
+
+
+@pytest.mark.parametrize(("overdue_in_s", "status"), [(3600.0, 200), (-1.0, 500)])
+async def test_a_failed_instance_lives_until_it_should_have_ended(
+    aiohttp_client: AiohttpClient, overdue_in_s: float, status: int
+) -> None:
+    made = rig()
+    client = await aiohttp_client(api(made).app())
+    made.life.fail("out of memory", 0.0)
+    assert (await client.get("/livez")).status == 200
+    made.life.overdue_at = asyncio.get_running_loop().time() + overdue_in_s
+    response = await client.get("/livez")
+    assert response.status == status
+    assert (await response.json())["failed"] is True
 
 
 async def test_a_draining_instance_has_started_but_is_not_ready(

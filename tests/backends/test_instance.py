@@ -1,7 +1,10 @@
 """Whole lives with a scripted engine, over real connections, in this process."""
 
 import asyncio
+import errno
 import logging
+import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 from backends.errors import CannotListen, LoadFailed, SnapshotInvalid
 from backends.instance import Instance
 from backends.living import Ending
+from backends.metrics import exposition
 from backends.settings import Address, Settings
 from sluicegate.v1 import lifecycle_pb2 as wire
 from sluicegate.v1 import lifecycle_pb2_grpc as stubs
@@ -26,6 +30,10 @@ from tests.backends.rig import ScriptedFamily, changed, write_snapshot
 
 HI = {"model": "m", "prompt": "ab", "max_tokens": 3}
 VERIFICATION_STEPS = 4
+
+
+def refuse() -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 class Lived:
@@ -61,7 +69,7 @@ async def living(
 ) -> AsyncIterator[Lived]:
     write_snapshot(root)
     family = ScriptedFamily(engine or ScriptedEngine(rule=successor), missing)
-    given = {"error_linger_s": 0.0} | settings
+    given: dict[str, Any] = {"error_linger_s": 0.0, "cache_root": root / ".cache"} | settings
     made = Settings(model="m", version="1", root=root, instance_id="m-1-0", **given)
     lived = Lived(Instance(made, {"llm": family}, Random(7), lambda: 1_700_000_000.0), family)
     try:
@@ -163,7 +171,7 @@ async def test_a_changed_file_is_an_error_that_every_poll_hears_the_name_of(tmp_
     [
         ("", SnapshotInvalid("model.safetensors: has sha256"), 78),
         ("MindSpore is not installed: pip install 'sluicegate[mindspore]'", None, 78),
-        ("", LoadFailed("out of memory"), 1),
+        ("", LoadFailed("the device was lost"), 1),
     ],
 )
 async def test_an_error_lingers_and_exits_with_the_code_that_says_if_a_restart_helps(
@@ -175,6 +183,47 @@ async def test_an_error_lingers_and_exits_with_the_code_that_says_if_a_restart_h
     standing = lived.instance.life.standing
     assert standing.state is State.ERROR
     assert standing.reason == (missing or str(failure))
+
+
+async def test_a_disk_that_refuses_is_an_error_with_the_systems_words(tmp_path: Path) -> None:
+    engine = ScriptedEngine(rule=successor)
+    async with living(tmp_path, engine) as lived:
+        lived.family.on_build = refuse
+        assert (await lived.ending()).code == 1
+    assert lived.instance.life.standing.state is State.ERROR
+    assert lived.instance.life.standing.reason == "OSError: [Errno 5] Input/output error"
+
+
+async def test_ready_says_what_the_warm_up_has_brought(tmp_path: Path) -> None:
+    async with living(tmp_path, warmup_rounds=2) as lived:
+        await lived.until("READY")
+        reason = lived.instance.life.standing.reason
+        metrics = exposition(lived.instance.facts).decode()
+    assert re.match(r"warmed up with 1 samples x 2: first quarter \d+ ms, last ", reason)
+    labels = '{instance="m-1-0",model="m",quarter="last",version="1"}'
+    assert f"sluicegate_instance_warmup_latency_seconds{labels} " in metrics
+
+
+async def test_a_stop_in_the_middle_of_the_warm_up_is_prompt_and_never_ready(
+    tmp_path: Path,
+) -> None:
+    steps = Steps()
+    engine = ScriptedEngine(rule=successor, gate=steps)
+    async with living(tmp_path, engine, steps, warmup_rounds=3) as lived:
+        await asyncio.to_thread(steps.await_arrivals, 1)
+        lived.instance.terminate()
+        assert await lived.ending() == Ending(0, abrupt=True)
+    assert lived.instance.life.standing.state is State.STOPPED
+
+
+async def test_a_failed_one_knows_by_when_it_should_have_ended(tmp_path: Path) -> None:
+    async with living(tmp_path, missing="nothing works", error_linger_s=LONG_S) as lived:
+        await lived.until("ERROR")
+        async with lifecycle(lived) as stub:
+            await stub.GetStatus(wire.GetStatusRequest())
+        due = lived.instance.life.overdue_at
+        assert due is not None
+        assert due > asyncio.get_running_loop().time() + LONG_S / 2
 
 
 async def test_a_stop_ends_the_lingering(tmp_path: Path) -> None:
@@ -325,7 +374,7 @@ async def test_it_registers_before_it_loads_and_says_goodbye_at_the_end(tmp_path
 async def test_an_error_is_told_and_not_taken_back_by_a_goodbye(tmp_path: Path) -> None:
     gateway = FakeRegistry(interval_s=0.001)
     loads = Steps()
-    engine = ScriptedEngine(load_gate=loads, load_failure=LoadFailed("out of memory"))
+    engine = ScriptedEngine(load_gate=loads, load_failure=LoadFailed("the device was lost"))
     async with listening(gateway) as address:
         async with living(tmp_path, engine, loads, registry=address) as lived:
             await gateway.next()
@@ -333,7 +382,7 @@ async def test_an_error_is_told_and_not_taken_back_by_a_goodbye(tmp_path: Path) 
             assert (await lived.ending()).code == 1
         heard = [await gateway.next() for _ in range(gateway.heard.qsize())]
     assert not [each for each in heard if isinstance(each, wire.DeregisterRequest)]
-    assert (heard[-1].status.state, heard[-1].status.reason) == (wire.ERROR, "out of memory")
+    assert (heard[-1].status.state, heard[-1].status.reason) == (wire.ERROR, "the device was lost")
 
 
 async def test_the_gateway_can_stop_it_with_the_answer_to_a_beat(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """The way to READY: what is checked, in which order, and what is said on the way."""
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from numpy.typing import NDArray
 
@@ -30,7 +32,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def loading(root: Root, made: Rig, *, missing: str = "", **more: Any) -> Loading:
-    settings = Settings(model="m", version="1", root=root, instance_id="m-1-0", **more)
+    given = {"cache_root": root / ".cache"} if isinstance(root, Path) else {}
+    settings = Settings(model="m", version="1", root=root, instance_id="m-1-0", **{**given, **more})
     family = ScriptedFamily(made.engine, missing)
     return Loading(settings, {"llm": family}, made.facts, Random(7))
 
@@ -103,6 +106,120 @@ async def test_a_changed_file_is_named_before_the_engine_is_touched(root: Path) 
     assert not made.engine.threads
 
 
+async def test_a_device_that_is_not_there_is_said_before_a_byte_is_read(root: Path) -> None:
+    made = rig()
+    found = await failure(loading(root, made, device_kind="ascend"))
+    assert isinstance(found, DependencyMissing)
+    assert "no ascend here" in str(found)
+    assert not made.engine.threads
+
+
+async def test_a_cache_that_cannot_be_written_is_said_before_a_byte_is_read(root: Path) -> None:
+    (root / "file").touch()
+    made = rig()
+    found = await failure(loading(root, made, cache_root=root / "file" / "cache"))
+    assert isinstance(found, DependencyMissing)
+    assert "--cache-root" in str(found)
+    assert not made.engine.threads
+
+
+async def test_a_load_that_will_not_fit_is_not_begun(root: Path) -> None:
+    made = rig()
+    found = await failure(loading(root, made, memory_gb=1.0))
+    assert isinstance(found, LoadFailed)
+    assert "1.0 GiB needed (as configured)" in str(found)
+    assert not made.engine.threads
+
+
+async def test_each_check_is_told(root: Path) -> None:
+    made = rig(ScriptedEngine(rule=successor))
+    told: list[str] = []
+    made.life.watch(lambda: told.append(made.life.standing.reason))
+    await run(loading(root, made))
+    starts = [words.partition(":")[0] for words in told]
+    checks = ["checking what must be installed", "device", "cache", "memory"]
+    assert [words for words in starts if words in checks] == checks
+
+
+async def test_memory_that_runs_out_while_loading_is_told_with_the_numbers(root: Path) -> None:
+    made = rig(ScriptedEngine(load_failure=MemoryError()))
+    found = await failure(loading(root, made))
+    assert isinstance(found, LoadFailed)
+    assert str(found).startswith("out of memory: 0 MiB needed (by its manifest)")
+    assert "MemoryError" in str(found)
+
+
+async def test_samples_are_run_between_the_last_shape_and_the_last_check(root: Path) -> None:
+    made = rig(ScriptedEngine(rule=successor))
+    told: list[tuple[float, str]] = []
+    made.life.watch(lambda: told.append((made.life.standing.progress, made.life.standing.reason)))
+    await run(loading(root, made, warmup_rounds=2))
+    assert told[-4:] == [
+        (70 + 20 * 0.2, "verified"),
+        (70 + 20 * 0.2, "sample 1 of 1, round 1 of 2 (length 56)"),
+        (70 + 20 * 0.6, "sample 1 of 1, round 2 of 2 (length 56)"),
+        (90.0, "asking for an answer"),
+    ]
+    assert made.facts.warmed is not None
+    assert made.facts.warmed.samples == 1
+
+
+async def test_samples_that_were_recorded_are_run(root: Path) -> None:
+    body = orjson.dumps({"prompt": "hello"}).decode()
+    line = f'{{"model":"m","path":"/v1/completions","bucket":"<100","body":{body}}}\n'
+    (root / "m.jsonl").write_text(line)
+    made = rig(ScriptedEngine(rule=successor))
+    await run(loading(root, made, warmup_rounds=1, warmup_samples=root / "m.jsonl"))
+    assert made.engine.calls[0] == ("prefill", 0, tuple(b"hello"), 0)
+
+
+async def test_a_model_slower_than_its_baseline_is_not_ready(root: Path) -> None:
+    made = rig(ScriptedEngine(rule=successor))
+    found = await failure(loading(root, made, warmup_rounds=1, warmup_baseline_ms=1e-9))
+    assert isinstance(found, LoadFailed)
+    assert "the baseline is 1e-09 ms" in str(found)
+
+
+async def test_what_is_answered_before_ready_was_nobodys_request(root: Path) -> None:
+    made = rig(ScriptedEngine(rule=successor))
+    load = loading(root, made, warmup_rounds=1)
+    with ExitStack() as held:
+        await load.run(held)
+        assert load.executor is not None
+        ran = load.executor.readings()
+        assert made.facts.readings().served_total == 0  # still INITIALIZING
+        made.life.verified(0.0)
+        counted = made.facts.readings()
+        await load.executor.close()
+    assert (ran.served_total, ran.completion_tokens_total > 0) == (2, True)
+    assert (counted.served_total, counted.completion_tokens_total) == (0, 0)
+    assert counted.progress_total == ran.progress_total > 0
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be narrowed")
+@pytest.mark.parametrize("failure_", [None, LoadFailed("broken")])
+async def test_a_load_is_held_back_and_free_before_its_warm_up_however_it_ends(
+    root: Path, failure_: Exception | None
+) -> None:
+    allowed = os.sched_getaffinity(0)
+    made = rig(ScriptedEngine(rule=successor, load_failure=failure_))
+    seen: dict[str, set[int]] = {}
+
+    def look() -> None:
+        seen[made.life.standing.phase.name] = os.sched_getaffinity(0)
+
+    made.life.watch(look)
+    load = loading(root, made, warmup_rounds=1, load_threads=1)
+    try:
+        await run(load)
+    except LoadFailed:
+        assert failure_ is not None
+    else:
+        assert seen["WARMING_UP"] == allowed
+    assert len(seen["CHECKING_DEPENDENCIES"]) == len(seen["COMPILING"]) == 1
+    assert os.sched_getaffinity(0) == allowed
+
+
 async def test_an_engine_that_cannot_load_says_why(root: Path) -> None:
     made = rig(ScriptedEngine(load_failure=LoadFailed("out of memory: 3 GiB needed, 1 GiB free")))
     assert "out of memory" in str(await failure(loading(root, made)))
@@ -133,7 +250,14 @@ class GraphFamily:
 
 
 def graph_loading(root: Path, made: Rig, graph: ScriptedGraph) -> Loading:
-    settings = Settings(model="m", version="1", root=root, instance_id="m-1-0", queue_max=3)
+    settings = Settings(
+        model="m",
+        version="1",
+        root=root,
+        instance_id="m-1-0",
+        queue_max=3,
+        cache_root=root / ".cache",
+    )
     return Loading(settings, {"llm": GraphFamily(graph)}, made.facts, Random(7))
 
 
@@ -191,8 +315,8 @@ async def test_what_was_really_held_is_noted_beside_a_snapshot_that_stays_as_it_
     root: Path,
 ) -> None:
     made = rig()
-    await run(loading(root, made, device_kind="ascend"))
-    assert measured.read(root / "m" / "1") == {"ascend": made.engine.memory_bytes()}
+    await run(loading(root, made))
+    assert measured.read(root / "m" / "1") == {"cpu": made.engine.memory_bytes()}
     Repository(root).verify(Repository(root).locate("m", "1"), lambda count: None)
 
 

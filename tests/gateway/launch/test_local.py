@@ -45,9 +45,22 @@ def test_the_token_is_in_the_environment_and_nowhere_else() -> None:
     assert not any("secret" in part for part in order.command)
 
 
-def test_threads_are_passed_when_the_file_names_them() -> None:
-    text = LAUNCHED.replace("replicas =", "threads = 3\nreplicas =")
-    assert options(behind(spawn(ORDER, parse(text), "h:1", "t")))["--threads"] == "3"
+def test_what_the_file_says_of_a_load_is_passed_and_nothing_else() -> None:
+    wanted = {
+        "--threads": "3",
+        "--memory-gb": "0.25",
+        "--warmup-rounds": "0",
+        "--warmup-baseline-ms": "62.5",
+        "--load-threads": "2",
+        "--load-nice": "19",
+    }
+    given = options(behind(spawn(ORDER, parse(LAUNCHED), "h:1", "t")))
+    assert given.keys() & wanted.keys() == {"--warmup-rounds"}
+    assert given["--warmup-rounds"] == "3"
+    keys = "threads = 3\nmemory_gb = 0.25\nwarmup_rounds = 0\nwarmup_baseline_ms = 62.5\nreplicas ="
+    text = "[launch]\nload_threads = 2\nload_nice = 19\n" + LAUNCHED.replace("replicas =", keys)
+    given = options(behind(spawn(ORDER, parse(text), "h:1", "t")))
+    assert {name: given[name] for name in wanted} == wanted
 
 
 def test_a_command_of_ones_own_is_filled_in_and_other_braces_stay() -> None:
