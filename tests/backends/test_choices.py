@@ -135,11 +135,17 @@ async def _read(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) 
 
 
 async def test_one_answer_that_fails_fails_the_request() -> None:
-    engine = ScriptedEngine(slots=2, rule=successor)
+    """A thread that got the first answer alone used to end it before it heard of the second."""
+    steps = Gate()
+    engine = ScriptedEngine(slots=2, rule=successor, gate=steps)
     engine.blank = {1}
-    async with serving(engine) as served:
+    async with serving(engine, steps=steps) as served:
+        create = served.client.completions.create
+        asked = asyncio.ensure_future(create(model="m", prompt="hi", n=2, max_tokens=50))
+        await served.rig.gate.holds(1)  # whoever is let in is submitted, with all its answers
+        steps.open()
         with pytest.raises(openai.InternalServerError, match="not numbers"):
-            await served.client.completions.create(model="m", prompt="hi", n=2, max_tokens=50)
+            await asked
         await served.rig.gate.holds(0)
 
 
