@@ -84,7 +84,7 @@ def _options(command: _Command) -> _Command:
         click.option("--load-nice", type=click.IntRange(0, 19), default=0, help="While it loads."),
         click.option("--warmup-rounds", type=click.IntRange(0, 1000), default=3, help="0: none."),
         click.option("--warmup-samples", type=file, default=None, help="Recorded requests, JSONL."),
-        click.option("--warmup-baseline-ms", type=seconds, default=0.0, help="Of one id."),
+        click.option("--warmup-baseline-ms", type=seconds, default=0.0, help="Pace needed."),
         click.option("--queue-max", type=click.IntRange(min=0), default=16, help="Waiting here."),
         click.option("--grace-s", type=seconds, default=30.0, help="Of a drain and of SIGTERM."),
         click.option("--error-linger-s", type=seconds, default=30.0, help="Before exit in ERROR."),
