@@ -10,22 +10,20 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import uvloop
 
 from backends.errors import EXIT_UNUSABLE, CannotListen, DependencyMissing
 from backends.log import configure
-from backends.settings import WILDCARDS, Address, Settings
-from backends.snapshots.manifest import NAME_RULE, is_name
+from backends.options import EXIT_ADDRESS, address, advertised, end_with, name
+from backends.settings import Settings
 from backends.snapshots.roots import Root, read_root
 
 if TYPE_CHECKING:
@@ -33,23 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EXIT_ADDRESS: Final = 2  # as for any other wrong argument
-EXIT_ORPHAN: Final = 70  # EX_SOFTWARE of sysexits.h; told apart from any end of our own
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def _address(context: click.Context, parameter: click.Parameter, value: str) -> Address:
-    try:
-        return Address.parse(value)
-    except ValueError as exc:
-        raise click.BadParameter(str(exc)) from exc
-
-
-def _name(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    if value and not is_name(value):
-        raise click.BadParameter(f"must be {NAME_RULE}, not {value!r}")
-    return value
 
 
 def _root(context: click.Context, parameter: click.Parameter, value: str) -> Root:
@@ -61,12 +43,12 @@ def _options(command: _Command) -> _Command:
     folder = click.Path(file_okay=False, path_type=Path)
     file = click.Path(path_type=Path)  # whatever it is: it may come, or not, later
     listed = [
-        click.option("--model", required=True, callback=_name, help="Name of the model."),
-        click.option("--version", required=True, callback=_name, help="Its version."),
+        click.option("--model", required=True, callback=name, help="Name of the model."),
+        click.option("--version", required=True, callback=name, help="Its version."),
         click.option("--root", default="var/models", callback=_root, help="Model repository."),
-        click.option("--instance-id", default="", callback=_name, help="Default: MODEL-VERSION."),
-        click.option("--http", default="127.0.0.1:0", callback=_address, help="HOST:PORT, 0: any."),
-        click.option("--grpc", default="127.0.0.1:0", callback=_address, help="HOST:PORT, 0: any."),
+        click.option("--instance-id", default="", callback=name, help="Default: MODEL-VERSION."),
+        click.option("--http", default="127.0.0.1:0", callback=address, help="HOST:PORT, 0: any."),
+        click.option("--grpc", default="127.0.0.1:0", callback=address, help="HOST:PORT, 0: any."),
         click.option("--advertise", default="", help="Host that others reach this one at."),
         click.option("--registry", default="", help="HOST:PORT of the gateway's registry."),
         click.option("--launch-token", default="", envvar="SLUICEGATE_LAUNCH_TOKEN", hidden=True),
@@ -100,9 +82,8 @@ def _options(command: _Command) -> _Command:
 def instance(life_fd: int | None, instance_id: str, **given: Any) -> None:
     """Serve one version of a model: OpenAI API over HTTP, lifecycle over gRPC."""
     if life_fd is not None:
-        _end_with(life_fd)
-    if WILDCARDS & {given["http"].host, given["grpc"].host}:
-        given["advertise"] = given["advertise"] or socket.gethostname()
+        end_with(life_fd)
+    given = advertised(given)
     settings = Settings(instance_id=instance_id or f"{given['model']}-{given['version']}", **given)
     configure(settings.instance_id, settings.model, settings.version)
     try:
@@ -132,20 +113,6 @@ async def _run(settings: Settings) -> "Ending":
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, life.terminate)
     return await life.run()
-
-
-def _end_with(life_fd: int) -> None:
-    """End this process at once when nobody holds the other end of that pipe any more.
-
-    A house rule broken (one thread): it must work while the loop is stuck in a compile.
-    """
-
-    def wait() -> None:
-        while os.read(life_fd, 1):
-            pass
-        os._exit(EXIT_ORPHAN)
-
-    threading.Thread(target=wait, name="life", daemon=True).start()
 
 
 def __getattr__(name: str) -> object:

@@ -13,7 +13,8 @@ Floor 0, pure.
     +-- QueueFull          every slot and every place in the queue is held 503, refused: full
     +-- Draining           refuses new work on purpose                     503, refused: draining
     +-- NotReady           still on its way to READY                       503
-    +-- ServerGone         the server it stands for does not answer        502
+    +-- ServerAway         nothing reached the server it stands for        503, refused: away
+    +-- ServerGone         the server it stands for gave no answer         502
     +-- EngineFailed       the model failed in the middle of the request   500
 """
 
@@ -67,6 +68,10 @@ class Draining(InstanceError):
 
 
 class NotReady(InstanceError):
+    pass
+
+
+class ServerAway(InstanceError):
     pass
 
 

@@ -68,6 +68,12 @@ class Gate:
         self.admitted_total += 1
         return admitted
 
+    def hold(self, request_id: str) -> Pass:
+        """A claim for what came in by another door, and is here: it takes no place."""
+        held = Pass(self, request_id, 0)
+        self._held[id(held)] = held
+        return held
+
     def when_empty(self, then: Callable[[], None]) -> None:
         """Call `then` once, the next time nothing is held; now, if nothing is."""
         if not self._held:

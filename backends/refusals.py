@@ -19,6 +19,7 @@ from backends.errors import (
     PromptTooLong,
     QueueFull,
     RequestInvalid,
+    ServerAway,
     ServerGone,
     UnknownModel,
 )
@@ -46,6 +47,7 @@ _ROWS: Final[tuple[tuple[type[InstanceError], _Row], ...]] = (
     (QueueFull, _Row(503, "server_error", "full", refused="full", retry_after_s=1)),
     (Draining, _Row(503, "server_error", "draining", refused="draining", retry_after_s=1)),
     (NotReady, _Row(503, "server_error", "not_ready", retry_after_s=5)),
+    (ServerAway, _Row(503, "server_error", "server_away", refused="away", retry_after_s=1)),
     (ServerGone, _Row(502, "server_error", "server_gone")),
     (EngineFailed, _Row(500, "server_error", "engine_failed")),
 )

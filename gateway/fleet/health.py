@@ -149,9 +149,10 @@ def weigh(
             moved_at=now,
             progressed_at=now if moved else opinion.progressed_at,
         )
-    # An engine that counts no steps is silent until its first byte: give it that long.
+    # An engine that counts no steps is silent until its first byte, with each request anew: give it
+    # that long.
     unseen = max(rules.stuck_s, rules.first_byte_s or inf)
-    limit_s = rules.stuck_s if progress_total or received_bytes else unseen
+    limit_s = rules.stuck_s if progress_total else unseen
     if now - opinion.moved_at < limit_s or opinion.health is not Health.GOOD:
         return opinion
     reason = f"stuck: in flight, and nothing computed for {now - opinion.moved_at:.0f} s"

@@ -120,6 +120,13 @@ def test_an_engine_without_steps_is_given_first_byte_s() -> None:
     assert weigh(opinion, 0, 0, True, 1e6, patient).health is Health.GOOD
 
 
+def test_an_engine_without_steps_is_given_it_with_each_request() -> None:
+    """A long answer that is not streamed gives no byte for minutes, also after others have."""
+    opinion = weigh(GOOD, 0, 5000, True, 0.0, RULES)
+    assert weigh(opinion, 0, 5000, True, 599.0, RULES).health is Health.GOOD
+    assert weigh(opinion, 0, 5000, True, 600.0, RULES).health is Health.SUSPECT
+
+
 @given(st.lists(st.booleans(), max_size=60))
 def test_health_follows_the_runs_of_a_history(history: list[bool]) -> None:
     """The last run of three failures or two answers says what it is; before any, it is good."""
