@@ -112,7 +112,7 @@ def _versions(
             blocked=version in blocked,
             targets=tuple(groups.get(version, ())),
         )
-        for version in dict.fromkeys([*weights, *groups])
+        for version in dict.fromkeys([*weights, *groups, *blocked])  # who pins one is told why
     )
 
 

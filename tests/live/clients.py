@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,9 +34,10 @@ async def ask(
     *,
     stream: bool = True,
     seen: asyncio.Event | None = None,
+    fields: Mapping[str, str] | None = None,
     **keys: object,
 ) -> Answer:
-    """One chat request; `seen` is set at the first chunk of a stream."""
+    """One chat request; `seen` is set at the first chunk of a stream, `fields` are of its head."""
     body = {
         "model": model,
         "messages": [{"role": "user", "content": "hello"}],
@@ -45,21 +46,22 @@ async def ask(
         "stream": stream,
         **keys,
     }
-    status, fields, chunks, last = 0, {}, 0, b""
+    status, told, chunks, last = 0, dict[str, str](), 0, b""
+    url = f"{gateway.url}/v1/chat/completions"
     try:
-        async with gateway.http.post(f"{gateway.url}/v1/chat/completions", json=body) as response:
-            status, fields = response.status, dict(response.headers)
+        async with gateway.http.post(url, json=body, headers=fields) as response:
+            status, told = response.status, dict(response.headers)
             if status != 200 or not stream:
                 document = orjson.loads(await response.read())
-                return _answer(status, fields, status == 200, 1, "", document)
+                return _answer(status, told, status == 200, 1, "", document)
             async for line in response.content:
                 if line.startswith(b"data: "):
                     chunks, last = chunks + 1, line.strip()
                     if seen is not None:
                         seen.set()
     except (aiohttp.ClientError, OSError) as exc:
-        return _answer(status, fields, False, chunks, type(exc).__name__, {})
-    return _answer(status, fields, last == b"data: [DONE]", chunks, "", {})
+        return _answer(status, told, False, chunks, type(exc).__name__, {})
+    return _answer(status, told, last == b"data: [DONE]", chunks, "", {})
 
 
 def _answer(

@@ -75,6 +75,13 @@ def test_what_was_rolled_back_is_tried_again_only_when_somebody_asks() -> None:
     fleet, _ = traffic.second(stepping(traffic), 13.0, counts(2, 18), counts(400))
     fleet = gone(fleet, 14.0)
     assert set(fleet.blocked("m")) == {"2"}
+    assert fleet.table is not None
+    (route,) = (
+        fleet.table.routes
+    )  # whoever pins it is told that it is blocked, not that it is unknown
+    assert [(one.name, one.weight, one.targets) for one in route.versions if one.blocked] == [
+        ("2", 0.0, ())
+    ]
     fleet, commands = traffic.play(fleet, asked(RetryRollout("m"), 20.0))
     assert [one.name for one in only(Launch, commands)] == [NEW]
     assert fleet.blocked("m") == {}
