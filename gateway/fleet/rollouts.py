@@ -273,7 +273,7 @@ def carry_out(turn: Turn) -> None:
     )
     if before is not None and before.position == after.position and not before.active:
         return  # it is forgiven, no more
-    _rewatch(turn, after, before is not None and before.by_hand)
+    _rewatch(turn, after, before)
     if sizes != fleet.replica_overrides.get(model, {}):
         launches.adopt(turn, _farewell(turn, after))
     if after.phase is Phase.CHECKING_CAPACITY:
@@ -295,12 +295,15 @@ def carry_out(turn: Turn) -> None:
     )
 
 
-def _rewatch(turn: Turn, after: Rollout, by_hand: bool) -> None:
+def _rewatch(turn: Turn, after: Rollout, before: Rollout | None) -> None:
     """What is counted belongs to a rollout: the next one begins with nothing."""
     others = {model: one for model, one in turn.fleet.watches.items() if model != after.model}
     watch = turn.fleet.watches.get(after.model)
     if watch is None or after.phase is Phase.PENDING:
         watch = Watch(window=after.window)
+    by_hand = before is not None and before.by_hand
+    if before is not None and before.phase is Phase.PAUSED:  # no time was held until now
+        watch = replace(watch, read_at=None, asked_at=-inf)
     foreign = watch.segment != turn.fleet.segment or by_hand  # counted elsewhere, or for others
     if watch.window != after.window and foreign:
         watch = replace(watch, seen=None)

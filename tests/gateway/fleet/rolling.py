@@ -1,11 +1,21 @@
 """A fleet in which version 2 of model m rolls out beside version 1, for tests."""
 
-from collections.abc import Sequence
 from typing import Final
 
 from gateway.control import Ask
 from gateway.fleet.commands import Command, Launch, ReadCounts
-from gateway.fleet.events import Asked, Event, LaunchOrdered, Observed, Registered, Source, Ticked
+from gateway.fleet.events import (
+    Asked,
+    ChildExited,
+    Event,
+    LaunchOrdered,
+    Observed,
+    Registered,
+    SlotEmptied,
+    SlotSent,
+    Source,
+    Ticked,
+)
 from gateway.fleet.registry import hashed
 from gateway.fleet.rollout import Rollout
 from gateway.fleet.rollout_events import CountsRead
@@ -123,5 +133,10 @@ def stepping(traffic: Traffic, now: float = 10.0, **given: object) -> FleetSnaps
     return fleet
 
 
-def told(commands: Sequence[Command]) -> list[type]:
-    return [type(one) for one in commands]
+def gone(fleet: FleetSnapshot, now: float) -> FleetSnapshot:
+    """The process of the new instance has ended, as it was told to."""
+    if NEW in fleet.drains:
+        token = fleet.drains[NEW].token
+        fleet, _ = play(fleet, SlotSent(0, token, now), SlotEmptied(0, token, now))
+    fleet, _ = play(fleet, ChildExited(f"instance.{NEW}", 9, 0, now))
+    return fleet

@@ -14,6 +14,7 @@ from tests.gateway.fleet.rolling import (
     asked,
     at,
     counts,
+    gone,
     grown,
     rollout,
     serving,
@@ -123,12 +124,3 @@ def test_a_rollout_is_aborted_from_everywhere_and_everything_is_as_it_was() -> N
 
 def rollout_or_none(fleet: FleetSnapshot) -> object:
     return fleet.rollout("m")
-
-
-def gone(fleet: FleetSnapshot, now: float) -> FleetSnapshot:
-    """The process of the new instance has ended, as it was told to."""
-    if NEW in fleet.drains:
-        token = fleet.drains[NEW].token
-        fleet, _ = play(fleet, SlotSent(0, token, now), SlotEmptied(0, token, now))
-    fleet, _ = play(fleet, ChildExited(f"instance.{NEW}", 9, 0, now))
-    return fleet
