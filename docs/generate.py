@@ -45,6 +45,7 @@ TASTE: Final = (
     "gateway/fleet/",
     "gateway/launch/",
     "gateway/telemetry/",
+    "gateway/validation/",
     "gateway/controlplane/",
     "admin/",
     "gateway/",

@@ -133,6 +133,11 @@ class Validation(Table):
     latency_ratio_max: float = Field(2, ge=0, le=1000, allow_inf_nan=False)
     answers: Literal["off", "exact", "similar"] = "off"
     similarity: Ratio = 0.9
+    concurrency: int = Field(2, ge=1, le=64)
+    request_s: PositiveSeconds = 120
+    timeout_s: PositiveSeconds = 600
+    samples_max: int = Field(200, ge=1, le=100_000)
+    memory_ratio_max: float = Field(1.2, ge=0, le=1000, allow_inf_nan=False)
 
 
 class Rollout(Table):

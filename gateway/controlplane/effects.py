@@ -20,6 +20,7 @@ from gateway.controlplane.orders import SupervisorLink
 from gateway.controlplane.poll import Poller
 from gateway.controlplane.reload import SettingsFile
 from gateway.controlplane.tickets import Tickets
+from gateway.controlplane.validating import Validating
 from gateway.fleet.commands import (
     Answer,
     CallDrain,
@@ -124,6 +125,7 @@ class Shells:
     open_front: Callable[[], Awaitable[None]]
     close_front: Callable[[], Awaitable[None]]
     post: Callable[[Event], None]
+    validating: Validating
 
 
 class Effects:
@@ -304,9 +306,10 @@ class Effects:
         )
         return CountsRead(command.model, command.version, canary, stable, self._now())
 
-    def _validate(self, command: Validate) -> Validated:
-        text = "this version of the gateway has nothing to try samples with: start it without"
-        return Validated(command.model, command.rollout, False, text, (), self._now())
+    async def _validate(self, command: Validate) -> Validated:
+        report = await self._at.validating.run(command, self._at.settings())
+        told = (report.passed, report.reason, report.checks)
+        return Validated(command.model, command.rollout, *told, self._now())
 
     def _read_needs(self, command: ReadNeeds) -> NeedsRead:
         settings = self._at.settings()

@@ -35,6 +35,8 @@ from gateway.fleet.stepping import listed, replicas, weights
 from gateway.fleet.turn import Turn
 from gateway.rollout.analysis import Kind, verdict
 from gateway.rollout.machine import Happened, Phase
+from gateway.rollout.memory import Held, check
+from gateway.rollouts import CheckView
 
 RETRY_S: Final = 1.0  # after a store that failed
 
@@ -247,9 +249,29 @@ def validated(turn: Turn, event: Validated) -> tuple[Move, ...]:
     rollout = turn.fleet.rollout(event.model)
     if rollout is None or rollout.id != event.rollout or rollout.phase is not Phase.VALIDATING:
         return ()
-    happened = Happened.VALIDATED if event.passed else Happened.FAILED
-    ground = "" if event.passed else "validation"
-    return (news(rollout, happened, event.reason, ground, event.checks),)
+    checks, reason = event.checks, event.reason
+    held = _memory(turn.fleet, rollout)
+    if held is not None:
+        checks = (*checks, held)
+        reason = held.text if event.passed and not held.passed else reason
+    passed = event.passed and (held is None or held.passed)
+    happened = Happened.VALIDATED if passed else Happened.FAILED
+    ground = "" if passed else "validation"
+    return (news(rollout, happened, reason, ground, checks),)
+
+
+def _memory(fleet: FleetSnapshot, rollout: Rollout) -> CheckView | None:
+    """What the new group has held while samples were tried on it."""
+    model = fleet.model(rollout.model)
+    if model is None:
+        return None
+    held = [
+        Held(seen.name, seen.status.device.memory_used_bytes, seen.status.device.memory_peak_bytes)
+        for seen in groups.group(fleet, rollout.model, rollout.version)
+        if seen.status is not None and seen.status.device is not None
+    ]
+    ratio_max = model.rollout.validation.memory_ratio_max
+    return check(held, capacity.needs(fleet, rollout.model, rollout.version), ratio_max)
 
 
 # --- carried out ---------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from gateway.controlplane.poll import Poller
 from gateway.controlplane.recorder import Recorder
 from gateway.controlplane.reload import SettingsFile
 from gateway.controlplane.tickets import Tickets
+from gateway.controlplane.validating import Validating
 from gateway.fleet.decide import decide
 from gateway.fleet.durable import GENERATIONS, counter_change
 from gateway.fleet.events import EffectFailed, Event
@@ -91,11 +92,19 @@ class ControlProcess:
         self._channels = Channels()
         self._journal = Journal(time.time, int(time.time()) * 1000)
         self._links = WorkerLinks(self._post)
-        self._orders = SupervisorLink(self._segment, self._post, _orphaned)
+        self._orders = SupervisorLink(self._segment, self._heard, _orphaned)
+        log = (given.log_format, given.log_level)
+        self._validating = Validating(self._orders.order, given.run_dir, given.parent, log)
         self._rng = random.Random()
 
     def _post(self, event: Event) -> None:
         self._loop.post(event)
+
+    def _heard(self, event: Event) -> None:
+        """From the supervisor."""
+        sifted = self._validating.sifted(event)
+        if sifted is not None:
+            self._post(sifted)
 
     def _fleet(self) -> FleetSnapshot:
         return self._loop.state
@@ -118,6 +127,7 @@ class ControlProcess:
         self._loop = ControlLoop[FleetSnapshot, Event](
             fleet, decide, effects.by_command(), self._broken
         )
+        self._loop.after.append(self._validating.look)
         live = self._live(folds)
         recorder = Recorder(lambda: self._fleet().settings, self._tally, self._rng)
         self._links.on_sampled = recorder.heard
@@ -191,6 +201,7 @@ class ControlProcess:
                 open_front=self._open_front,
                 close_front=self._close_front,
                 post=self._post,
+                validating=self._validating,
             )
         )
 

@@ -20,9 +20,11 @@ from gateway.controlplane.orders import SupervisorLink
 from gateway.controlplane.poll import Poller
 from gateway.controlplane.reload import SettingsFile
 from gateway.controlplane.tickets import Tickets
+from gateway.controlplane.validating import Validating
 from gateway.fleet import commands as c
 from gateway.fleet.events import (
     CallFailed,
+    ChildExited,
     Event,
     FactKept,
     LaunchOrdered,
@@ -107,6 +109,7 @@ class Bench:
             lambda name: "",
             random.Random(1),
         )
+        self.validating = Validating(orders.order, folder, 42, ("json", "error"))
         effects = Effects(
             Shells(
                 segment=self.segment,
@@ -126,6 +129,7 @@ class Bench:
                 open_front=self._open_front,
                 close_front=self._close_front,
                 post=self.events.put_nowait,
+                validating=self.validating,
             )
         )
         self.table = effects.by_command()
@@ -359,3 +363,18 @@ async def test_what_the_supervisor_says_of_a_take_over_is_an_event(bench: Bench)
     assert [type(event) for event in heard] == kinds
     assert isinstance(heard[4], HeldElsewhere)
     assert (heard[4].leases, heard[4].over) == ({"a": 1}, True)
+
+
+async def test_samples_are_tried_by_a_child_and_its_end_is_the_answer(bench: Bench) -> None:
+    validate = c.Validate("m", "m/1", "samples.jsonl", ("h:2",), ("h:1",))
+    answer = asyncio.create_task(bench.do(validate))
+    await asyncio.sleep(0)
+    (spawn,) = bench.pipe.written
+    assert isinstance(spawn, Spawn)
+    assert spawn.command[2:4] == ("-m", "gateway.mains.validate")
+    assert (spawn.descriptors, spawn.handed_over) == ({"life": "life"}, False)
+    bench.validating.sifted(ChildExited(spawn.name, 9, 1, 0.0))
+    validated = await answer
+    assert (validated.model, validated.rollout, validated.passed) == ("m", "m/1", False)
+    assert validated.reason == "the validation ended with status 1"
+    assert [one.name for one in validated.checks] == ["samples"]

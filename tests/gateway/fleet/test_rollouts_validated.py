@@ -1,0 +1,66 @@
+"""What a rollout makes of its validation."""
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.fleet.commands import Validate
+from gateway.fleet.events import NeedsRead, Observed, Source
+from gateway.fleet.rollout_events import Validated
+from gateway.fleet.snapshot import FleetSnapshot
+from gateway.fleet.status import Device
+from gateway.rollout.machine import Phase
+from gateway.rollouts import CheckView
+from sluicegate.v1.states import State
+from tests.gateway.fleet.builders import only, play, status
+from tests.gateway.fleet.rolling import NEW, asked, at, grown, rollout, serving, start
+
+GB = 1_000_000_000
+ERRORS = CheckView("errors", True, "0 of 20 requests failed")
+
+
+def _validating(peak_gb: float) -> FleetSnapshot:
+    """Samples are being tried on a new group that has held so much; 2 GB are expected."""
+    fleet, _ = play(serving(), asked(start(samples="s.jsonl"), 10.0))
+    fleet, _ = play(fleet, NeedsRead({("m", "2"): 2 * GB}, 10.0))
+    fleet, commands = play(fleet, *grown(NEW, "2", 10.0))
+    (order,) = only(Validate, commands)
+    assert (order.samples, len(order.canary), len(order.stable)) == ("s.jsonl", 1, 1)
+    named = {"version": "2", "incarnation": f"{NEW}@10.0", "sequence": 3}
+    device = Device("cpu", "0", memory_used_bytes=GB, memory_peak_bytes=int(peak_gb * GB))
+    ready = replace(status(NEW, State.READY, **named), device=device)
+    fleet, _ = play(fleet, Observed(NEW, Source.POLL, ready.grpc, "", ready, 0, 0, 13.0))
+    assert at(fleet) == (Phase.VALIDATING, 0)
+    return fleet
+
+
+@pytest.mark.parametrize(
+    ("passed", "peak_gb", "phase", "ground"),
+    [
+        (True, 1.0, Phase.STEP, ""),
+        (True, 2.4, Phase.STEP, ""),
+        (True, 2.5, Phase.ROLLING_BACK, "validation"),
+        (False, 1.0, Phase.ROLLING_BACK, "validation"),
+    ],
+)
+def test_a_version_goes_on_when_samples_and_memory_pass(
+    passed: bool, peak_gb: float, phase: Phase, ground: str
+) -> None:
+    fleet = _validating(peak_gb)
+    event = Validated("m", "m/1", passed, "20 were tried", (ERRORS,), 14.0)
+    fleet, _ = play(fleet, event)
+    assert at(fleet)[0] is phase
+    assert rollout(fleet).ground == ground
+    assert [one.name for one in rollout(fleet).checks] == ["errors", "memory"]
+    said = "2.50 GB" if peak_gb == 2.5 else "20 were tried"
+    assert said in rollout(fleet).reason
+
+
+def test_a_report_that_nobody_waits_for_changes_nothing() -> None:
+    fleet = _validating(1.0)
+    for event in (
+        Validated("m", "m/7", False, "of another", (), 14.0),
+        Validated("n", "m/1", False, "of no model", (), 14.0),
+    ):
+        after, _ = play(fleet, event)
+        assert at(after) == (Phase.VALIDATING, 0)
