@@ -15,13 +15,14 @@ from typing import Any, Final
 import numpy as np
 
 from tests.sim.rollouts import studies
-from tests.sim.rollouts.studies import BAD, EQUAL, LONELY_OUTAGE, NEVER, OURS, Fate, Soon
+from tests.sim.rollouts.judges import THUMBS
+from tests.sim.rollouts.studies import BAD, BESIDE, EQUAL, NEVER, OURS, Fate, Soon
 from tests.sim.rollouts.svg import Axis, Line, chart
 
 DOCS: Final = Path(__file__).parents[3] / "docs"
 BEGIN, END = "<!-- begin: simulation -->\n", "<!-- end: simulation -->"
 SHARES: Final = (0.1, 0.2, 0.5, 1.0)
-BESIDE: Final = {"5 %": 19, "25 %": 3, "50 %": 1, "100 %": 0}  # stable's requests per canary's
+PER_CANARY: Final = {"5 %": 19, "25 %": 3, "50 %": 1, "100 %": 0}  # stable's requests per canary's
 SPREADS: Final = (0.4, 0.8, 1.2)
 TIMES: Final = (2.0, 3.0)
 LATE: Final = 10_000  # good requests before the break
@@ -46,11 +47,12 @@ def ask_all(asked: Asked, rollouts: int) -> None:
     each = rollouts // len(EQUAL)
     for at, (name, world) in enumerate(EQUAL.items()):
         asked.ask(("equal", name), studies.judged, world, each, seed=100 + at)
-    asked.ask("lonely", studies.judged, LONELY_OUTAGE, 500, seed=200)
+    for at, (name, world) in enumerate(BESIDE.items()):
+        asked.ask(("beside", name), studies.judged, world, each, seed=200 + at)
     for at, (name, world) in enumerate(BAD.items()):
         asked.ask(("bad", name), studies.judged, world, 200, seed=300 + at)
     for share in SHARES:
-        for weight, beside in BESIDE.items():
+        for weight, beside in PER_CANARY.items():
             asked.ask(("soon", weight, share), studies.failing, share, beside)
         asked.ask(("soon", "plain", share), studies.failing_plain, share)
         late = {"good_before": LATE, "rollouts": 400, "requests_max": 1500}
@@ -64,7 +66,7 @@ def ask_all(asked: Asked, rollouts: int) -> None:
         for times in TIMES:
             for weight in ("5 %", "25 %"):
                 asked.ask(
-                    ("slow", weight, spread, times), studies.slow, times, BESIDE[weight], spread
+                    ("slow", weight, spread, times), studies.slow, times, PER_CANARY[weight], spread
                 )
 
 
@@ -82,7 +84,7 @@ def told(soon: Soon) -> str:
 
 def false_alarms(answers: dict[Any, Any]) -> tuple[str, float, int]:
     """The table, our share of false alarms, of how many rollouts."""
-    judges = list(answers["lonely"])
+    judges = [OURS, *THUMBS]
     rows, rolled, of = [], dict.fromkeys(judges, 0), 0
     for name in EQUAL:
         fates: dict[str, Fate] = answers["equal", name]
@@ -91,14 +93,15 @@ def false_alarms(answers: dict[Any, Any]) -> tuple[str, float, int]:
             rolled[judge] += int(fates[judge].rolled.sum())
         rows.append([name, *(f"{fates[judge].rolled.mean():.2%}" for judge in judges)])
     rows.append(["**all**", *(f"**{rolled[judge] / of:.2%}**" for judge in judges)])
-    lonely = [f"{answers['lonely'][judge].rolled.mean():.0%}" for judge in judges]
-    rows.append(["outages at 100 %, where stable serves nothing (not in the sum)", *lonely])
+    for name in BESIDE:
+        fates = answers["beside", name]
+        rows.append([name, *(f"{fates[judge].rolled.mean():.2%}" for judge in judges)])
     return table(["both versions", *judges], rows), rolled[OURS] / of, of
 
 
 def soon_table(answers: dict[Any, Any]) -> str:
     rows = []
-    for weight in BESIDE:
+    for weight in PER_CANARY:
         row = [told(answers["soon", weight, share]) for share in SHARES]
         rows.append([f"at {weight} of the traffic", *row])
     rows.append(["textbook test at 1 %", *(told(answers["soon", "plain", one]) for one in SHARES)])

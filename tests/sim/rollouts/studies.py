@@ -16,19 +16,25 @@ from gateway.rollout.analysis import Rules
 from gateway.rollout.contest import Alone
 from tests.sim.rollouts.judges import THUMBS, ByThumb, Judge, Marks, Ours
 from tests.sim.rollouts.many import Contests, Floats, Ints, Slownesses, Timed, cells_of
-from tests.sim.rollouts.worlds import STEP_TICKS, TAIL, TICK_S, TICKS, World, live
+from tests.sim.rollouts.worlds import SHARED, STEP_TICKS, TAIL, TICK_S, TICKS, World, live
 
 RULES: Final = Rules()
 NEVER: Final = 10**9
 OURS: Final = "Sluicegate"
 BASES: Final = (0.0, 0.01, 0.049, 0.05)
-SHARED_STEPS: Final = (0, 1, 2)  # both versions serve in them
 EQUAL: Final = {
     f"{base:.1%} fail{', outages of both' if outages else ''}": World(base, outages=outages)
     for base in BASES
-    for outages in ((), SHARED_STEPS)
+    for outages in ((), SHARED)
 }
-LONELY_OUTAGE: Final = World(0.01, outages=(3,))
+# Beside the promise: not as good as stable, not comparable, not independent.
+BESIDE: Final = {
+    "canary 5 %, stable 0 %: as bad as the limit lets pass": World(0.0, canary_failing=0.05),
+    "1 %, and outages at 100 %, where stable serves nothing": World(0.01, outages=(3,)),
+    "1 %, and four requests lost at once when an instance crashes, every ten hours": World(
+        0.01, lost_together=4, crashes_per_hour=0.1
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)

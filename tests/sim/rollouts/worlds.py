@@ -19,6 +19,7 @@ TICK_S: Final = 4.0
 STEP_TICKS: Final = 150
 WEIGHTS: Final = (0.05, 0.25, 0.5, 1.0)
 TICKS: Final = STEP_TICKS * len(WEIGHTS)
+SHARED: Final = (0, 1, 2)  # steps in which both versions serve
 REQUESTS_PER_S: Final = (
     3.0  # of the model in the middle; two thirds lie between half and twice that
 )
@@ -36,6 +37,8 @@ class World:
     broken_from: int = 0  # the tick
     outages: tuple[int, ...] = ()  # the steps in which they begin
     canary_slow: float = 1.0  # times as long
+    lost_together: int = 0  # requests that fail at once when an instance crashes
+    crashes_per_hour: float = CRASHES_PER_HOUR
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +71,20 @@ def live(world: World, rollouts: int, rng: Generator) -> Iterator[Batch]:
         canary_bad = rng.binomial(canary_of, 1 - (1 - common) * (1 - broken))
         stable_bad = rng.binomial(stable_of, common)
         slow = np.log(world.canary_slow)
+        crash_rate = world.crashes_per_hour / 3600 * TICK_S * INSTANCES
+        restarts = rng.poisson(crash_rate, rollouts)
+        canary_lost = world.lost_together * restarts
+        stable_lost = world.lost_together * rng.poisson(crash_rate, rollouts) * (weight < 1)
         yield Batch(
             tick=tick,
             alone=weight == 1.0,
-            canary=_columns(canary_bad, canary_of),
-            stable=_columns(stable_bad, stable_of),
+            canary=_columns(canary_bad + canary_lost, canary_of + canary_lost),
+            stable=_columns(stable_bad + stable_lost, stable_of + stable_lost),
             canary_latency=_timed(canary_of, busy + slow + 14.0, spread, rng),
             stable_latency=_timed(stable_of, busy + 14.0, spread, rng),
             canary_ttft=_timed(canary_of, busy + slow + 12.0, spread, rng),
             stable_ttft=_timed(stable_of, busy + 12.0, spread, rng),
-            restarts=rng.poisson(CRASHES_PER_HOUR / 3600 * TICK_S * INSTANCES, rollouts).astype(
-                np.float64
-            ),
+            restarts=restarts.astype(np.float64),
         )
 
 
