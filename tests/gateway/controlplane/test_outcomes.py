@@ -26,11 +26,12 @@ class Bench:
         self.outcomes = Outcomes(segment)
         assert self.look() == []
 
-    def end(self, outcome: Outcome, times: int = 1) -> None:
+    def end(self, outcome: Outcome, times: int = 1, drawn: bool = True) -> None:
         for number in range(times):
             ledger = self.rows[number % 2]
             ledger.reread()
-            ledger.settle(ledger.open(self.slot, 1, 1, b"", 0), outcome, 0, 0)
+            lease = ledger.open(self.slot, 1, 1, b"", 0, drawn=drawn)
+            ledger.settle(lease, outcome, 0, 0)
 
     def look(self, fleet: FleetSnapshot | None = None) -> list[object]:
         return list(self.outcomes.look(fleet or self.fleet, 5.0))
@@ -54,6 +55,16 @@ def test_so_many_failures_without_one_request_served_are_told_once(bench: Bench)
     assert bench.look() == [RequestsFailed(bench.slot, LIMIT, 5.0)]
     assert bench.look() == []
     bench.end(Outcome.TIMED_OUT, LIMIT)
+    assert bench.look() == [RequestsFailed(bench.slot, LIMIT, 5.0)]
+
+
+def test_pinned_and_test_traffic_says_as_much_of_an_instance_as_any_other(bench: Bench) -> None:
+    bench.end(Outcome.RESET, LIMIT - 1, drawn=False)
+    bench.end(Outcome.SERVED, drawn=False)
+    assert bench.look() == []
+    bench.end(Outcome.RESET, LIMIT - 1, drawn=False)
+    assert bench.look() == []
+    bench.end(Outcome.RESET, drawn=False)
     assert bench.look() == [RequestsFailed(bench.slot, LIMIT, 5.0)]
 
 

@@ -140,6 +140,19 @@ async def test_a_tester_who_waits_for_the_canary_waits_for_no_other_version(rig:
     rig.busy(second).feed(ok())
 
 
+async def test_a_tester_who_waits_stays_with_the_version_when_the_rollout_ends(rig: Rig) -> None:
+    rig.publish(rolling(2, (100, 0), limit=1))
+    _, instance = await rig.asked(post(BODY, ALWAYS))
+    waiter = rig.client()
+    waiter.feed(post(BODY, ALWAYS))
+    rig.publish(rolling(3, (100, 0), limit=1, over=True))
+    assert waiter.protocol.exchange.claim.waits
+    instance.feed(ok())
+    await rig.dialled()
+    assert slot_of(waiter) == 2
+    rig.busy(waiter).feed(ok())
+
+
 async def test_a_tester_whose_request_fails_on_the_canary_sees_it_fail() -> None:
     rig = Rig(rolling(1, (95, 5), canary_fallback=True))
     rig.loop.refused = {2}
