@@ -197,13 +197,13 @@ def test_sessions_of_a_third_version_do_not_move_with_the_ramp(
     before: int, after: int, order: list[str]
 ) -> None:
     def plan(percent: int) -> CompiledRoute:
-        weights = {"c": percent, "b": 1, "a": 99 - percent}
-        return rolled_out({name: weights[name] for name in order}, "a", Policy.LEAST_LOADED)
+        weights = {"c": percent, "a": 1, "b": 99 - percent}
+        return rolled_out({name: weights[name] for name in order}, "b", Policy.LEAST_LOADED)
 
     first, second = plan(before), plan(after)
     for key in range(0, 1 << 64, (1 << 64) // 500):
         met = [one.name for p in (first, second) if (one := draw_version(p, key)) is not None]
-        assert ("b" in met) == (met == ["b", "b"])
+        assert ("a" in met) == (met == ["a", "a"])
 
 
 @given(st.floats(0, 1, exclude_max=True), st.booleans())
