@@ -147,7 +147,7 @@ def redacted(document: dict[str, Any], model: str, filler: Filler) -> dict[str, 
         elif key == "tool_choice" and isinstance(value, dict):
             kept[key] = _tool(value, filler)
         elif key == "response_format" and isinstance(value, dict):
-            kept[key] = _response_format(value, filler)
+            kept |= _response_format(value, filler)
         elif key in SWITCHES and isinstance(value, dict):
             kept[key] = {k: v for k, v in value.items() if _harmless(k, v)}
         elif (key in WORDS and _is_word(value)) or _harmless(key, value):
@@ -186,7 +186,8 @@ def _content(content: Any, filler: Filler) -> Any:
     if not isinstance(content, list):
         return None
     texts = (part.get("text") for part in content if isinstance(part, dict))
-    return [{"type": "text", "text": filler.text(one)} for one in texts if isinstance(one, str)]
+    kept = [{"type": "text", "text": filler.text(one)} for one in texts if isinstance(one, str)]
+    return kept or ""
 
 
 def _prompt(prompt: Any, filler: Filler) -> Any:
@@ -228,14 +229,16 @@ def _function(function: dict[str, Any], filler: Filler) -> dict[str, Any]:
 
 
 def _response_format(wanted: dict[str, Any], filler: Filler) -> dict[str, Any]:
+    """The field, or none: a grammar of filler would be refused."""
     kind = wanted.get("type")
-    kept: dict[str, Any] = {"type": kind if _is_word(kind) else "text"}
+    if kind == "text" or kind == "json_object":
+        return {"response_format": {"type": kind}}
+    if kind != "json_schema":
+        return {}
     inner = wanted.get("json_schema")
-    if isinstance(inner, dict):
-        schema = inner.get("schema")
-        plain = _schema(schema, filler) if isinstance(schema, dict) else {"type": "object"}
-        kept["json_schema"] = {"name": "sample", "schema": plain}
-    return kept
+    schema = inner.get("schema") if isinstance(inner, dict) else None
+    plain = _schema(schema, filler) if isinstance(schema, dict) else {"type": "object"}
+    return {"response_format": {"type": kind, "json_schema": {"name": "sample", "schema": plain}}}
 
 
 def _schema(schema: dict[str, Any], filler: Filler) -> dict[str, Any]:

@@ -142,6 +142,27 @@ def test_a_redacted_prompt_is_in_the_bucket_of_its_own(prompt: str, start: int) 
     assert characters_of(harmless(document, start)) == characters_of(document)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "kept"),
+    [
+        ({"type": "json_object"}, {"response_format": {"type": "json_object"}}),
+        ({"type": "grammar", "grammar": SECRET}, {}),
+        ({"type": [SECRET]}, {}),
+        ({}, {}),
+    ],
+)
+def test_a_format_that_filler_cannot_have_is_left_out(
+    wanted: dict[str, Any], kept: dict[str, Any]
+) -> None:
+    assert harmless({"response_format": wanted}) == kept
+
+
+def test_a_message_of_pictures_only_is_still_a_message() -> None:
+    picture = {"type": "image_url", "image_url": {"url": SECRET}}
+    (message,) = harmless({"messages": [{"role": "user", "content": [picture]}]})["messages"]
+    assert message == {"role": "user", "content": ""}
+
+
 def test_token_ids_become_as_many_others() -> None:
     ids = harmless({"prompt": [5000, 6000, 7000]})["prompt"]
     assert len(ids) == 3
