@@ -90,6 +90,7 @@ class Proxy:
     async def _exchange(self, request: web.Request) -> web.StreamResponse:
         began = asyncio.get_running_loop().time()
         answer = await self._asked(request)
+        _end_with_connection(answer)
         try:
             fields = end_to_end(answer.headers)
             response = web.StreamResponse(
@@ -142,6 +143,29 @@ class Proxy:
 async def _body(request: web.Request) -> AsyncIterator[bytes]:
     async for part in request.content.iter_any():
         yield part
+
+
+def _end_with_connection(answer: aiohttp.ClientResponse) -> None:
+    """A body whose connection has ended is over. aiohttp 3.14 waits for ever for the rest of one
+    that became garbage in the middle: its parser's error goes to the next head, and there is none.
+    """
+    content = answer.content
+
+    def end(_: object = None) -> None:
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the connection has ended"))
+
+    protocol = answer.connection.protocol if answer.connection is not None else None
+    closed = protocol.closed if protocol is not None else None
+    if closed is None:
+        end()
+        return
+
+    def forget() -> None:  # it may be used again, for long
+        closed.remove_done_callback(end)
+
+    closed.add_done_callback(end)
+    content.on_eof(forget)
 
 
 def _cut(request: web.Request) -> None:
