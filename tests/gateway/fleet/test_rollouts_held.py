@@ -1,0 +1,261 @@
+"""Why a rollout waits, or goes back at once: room, time, processes, samples, the store."""
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.config import parse
+from gateway.control import Denied
+from gateway.fleet.commands import Answer, ReadNeeds, Validate, Write
+from gateway.fleet.decide import decide
+from gateway.fleet.durable import overrides_change, replicas_change
+from gateway.fleet.events import (
+    ChildExited,
+    ChildrenSeen,
+    Event,
+    IntentKept,
+    NeedsRead,
+    Ticked,
+    WorkerLinked,
+    WriteFailed,
+)
+from gateway.fleet.restore import Life, restore
+from gateway.fleet.rollout_documents import rollout_change, watch_change
+from gateway.fleet.rollout_events import CountsRead, Validated
+from gateway.fleet.snapshot import FleetSnapshot, Stage
+from gateway.rollout.machine import Phase
+from gateway.rollouts import AbortRollout, CheckView
+from gateway.store.base import Documents
+from tests.gateway.fleet.builders import LAYOUT, follow_up, only, play, targets
+from tests.gateway.fleet.rolling import (
+    CONFIG,
+    NEW,
+    OLD,
+    Traffic,
+    asked,
+    at,
+    counts,
+    grown,
+    rollout,
+    serving,
+    start,
+    stepping,
+    weights,
+)
+
+GB = 1 << 30
+
+
+def needing(
+    fleet: FleetSnapshot, old_gb: float, new_gb: float, missing: bool = False, **given: object
+) -> FleetSnapshot:
+    """After a start, when the manifests say this."""
+    needs = {("m", "1"): int(old_gb * GB), ("m", "2"): int(new_gb * GB), ("o", "1"): 5 * GB}
+    absent = frozenset({("m", "2")} if missing else ())
+    events: list[Event] = [asked(start(**given), 10.0)]
+    fleet = replace(fleet, needs=needs)
+    while events:
+        fleet, commands = decide(fleet, events.pop(0))
+        for one in commands:
+            match one:
+                case Write(_, then):
+                    events.append(then)
+                case ReadNeeds(pairs):
+                    found = {pair: needs[pair] for pair in pairs}
+                    events.append(NeedsRead(found, 10.0, absent & pairs))
+    return fleet
+
+
+def test_short_of_memory_it_is_held_with_the_figures_and_nothing_is_started() -> None:
+    fleet = needing(serving(), 4, 3.5, replicas=2)
+    assert at(fleet) == (Phase.CHECKING_CAPACITY, 0)
+    said = "held: no room for version 2: 2 x 3.5 GB needed, 6.0 GB of 10.0 GB are free on d0"
+    assert fleet.watches["m"].said == said
+    assert list(fleet.launches) == [OLD]
+    fleet, _ = play(fleet, NeedsRead({("m", "2"): 3 * GB}, 11.0))  # measured to be less
+    assert at(fleet) == (Phase.STARTING, 0)
+    assert set(fleet.launches) == {OLD, "m-2-0", "m-2-1"}
+
+
+def test_by_force_it_is_started_whatever_is_free() -> None:
+    fleet = needing(serving(), 9, 5, force=True)
+    assert at(fleet) == (Phase.STARTING, 0)
+    assert fleet.launches[NEW].pid == -1
+    assert "no room" in rollout(fleet).reason
+
+
+def test_what_others_wait_for_is_not_promised_again() -> None:
+    other = CONFIG.replace("[[model]]", '[[model]]\nname = "o"\nweights = { "1" = 1 }\n'
+                           'replicas = { "1" = 1 }\n[[model]]', 1)  # fmt: skip
+    fleet = serving(other)
+    assert fleet.launches["o-1-0"].pid == -1  # it has taken its place
+    assert at(needing(fleet, 4, 2)) == (Phase.CHECKING_CAPACITY, 0)
+    waits = replace(fleet.launches["o-1-0"], pid=0, stage=Stage.BACKING_OFF, retry_at=99.0)
+    fleet = replace(fleet, launches={**fleet.launches, "o-1-0": waits})
+    assert at(needing(fleet, 4, 2)) == (Phase.CHECKING_CAPACITY, 0)  # and has it to come back to
+    assert at(needing(fleet, 4, 1)) == (Phase.STARTING, 0)
+
+
+def test_a_version_that_the_repository_has_not_is_sent_back_at_once() -> None:
+    text = CONFIG.replace('command = ["serve"]\n', "")
+    fleet = needing(serving(text), 0, 0, missing=True)
+    assert at(fleet)[0] is Phase.ROLLED_BACK
+    assert "has no version 2" in rollout(fleet).reason
+
+
+def test_never_ready_it_is_sent_back_and_says_who_was_not() -> None:
+    fleet, _ = play(serving(), asked(start(), 10.0), *grown(NEW, "2", 10.0)[:2])
+    fleet, _ = play(fleet, Ticked(109.0))
+    assert at(fleet) == (Phase.STARTING, 0)
+    fleet, _ = play(fleet, Ticked(110.0))
+    assert at(fleet) == (Phase.ROLLING_BACK, 0)
+    assert rollout(fleet).reason.startswith("not READY after 100 s: m-2-0 loading_model 20 %")
+    assert rollout(fleet).ground == "not_ready"
+    assert targets(fleet) == [OLD]
+
+
+@pytest.mark.parametrize(("status_", "deaths"), [(78, 1), (1, 5)])
+def test_one_that_gives_up_sends_its_version_back(status_: int, deaths: int) -> None:
+    """An unusable snapshot at once, a crash loop when it is one."""
+    fleet, _ = play(serving(), asked(start(), 10.0))
+    now = 11.0
+    for _ in range(deaths):
+        assert at(fleet) == (Phase.STARTING, 0)
+        fleet, _ = play(fleet, ChildExited(f"instance.{NEW}", 9, status_, now))
+        now += 100.0 if fleet.launches.get(NEW) is None else 0.0
+        launched = fleet.launches.get(NEW)
+        if launched is not None and launched.retries:
+            now = launched.retry_at
+            fleet, _ = play(fleet, Ticked(now))
+    assert rollout(fleet).ground == "instances"
+    assert ("exit 78" if status_ == 78 else "crash loop") in rollout(fleet).reason
+    assert at(fleet)[0] is Phase.ROLLED_BACK  # no process was left to wait for
+    assert list(fleet.launches) == [OLD]
+
+
+def test_deaths_of_the_new_group_are_evidence() -> None:
+    traffic = Traffic()
+    fleet = stepping(traffic)
+    fleet, _ = play(fleet, ChildExited(f"instance.{NEW}", 9, -11, 12.5))
+    fleet, _ = traffic.second(fleet, 13.5, counts(5), counts(95))
+    assert fleet.watches["m"].evidence.restarts.canary == 1
+    assert fleet.watches["m"].evidence.restarts.stable == 0
+    assert at(fleet) == (Phase.STEP, 1)
+
+
+# --- validation ----------------------------------------------------------------------------------
+
+
+def validating() -> tuple[FleetSnapshot, Validate]:
+    fleet, _ = play(serving(), asked(start(samples="var/samples.jsonl"), 10.0))
+    fleet, commands = play(fleet, *grown(NEW, "2", 10.0))
+    assert at(fleet) == (Phase.VALIDATING, 0)
+    (order,) = only(Validate, commands)  # once, however much happens meanwhile
+    return fleet, order
+
+
+def test_samples_are_tried_before_anything_real_is_sent() -> None:
+    fleet, order = validating()
+    assert (order.model, order.rollout, order.samples) == ("m", "m/1", "var/samples.jsonl")
+    assert len(order.canary) == len(order.stable) == 1
+    assert weights(fleet)["1"] == 100.0
+    checks = (CheckView("errors", True, "0 of 20 failed"),)
+    fleet, _ = play(fleet, Validated("m", "m/1", True, "20 samples passed", checks, 20.0))
+    assert at(fleet) == (Phase.STEP, 1)
+    assert rollout(fleet).checks == checks
+    assert rollout(fleet).reason == "20 samples passed"
+
+
+def test_a_version_that_fails_its_samples_never_has_a_request() -> None:
+    fleet, _ = validating()
+    fleet, _ = play(fleet, Validated("m", "m/1", False, "3 of 20 failed", (), 20.0))
+    assert at(fleet) == (Phase.ROLLING_BACK, 0)
+    assert rollout(fleet).ground == "validation"
+
+
+def test_a_report_that_comes_too_late_changes_nothing() -> None:
+    fleet, _ = validating()
+    fleet, _ = play(fleet, asked(AbortRollout("m"), 15.0))
+    fleet, _ = play(fleet, Validated("m", "m/1", True, "passed", (), 20.0))
+    assert at(fleet)[0] is Phase.ROLLING_BACK
+
+
+# --- the store, the way back, another gateway ----------------------------------------------------
+
+
+def test_what_is_proved_bad_gets_nothing_though_the_store_fails() -> None:
+    traffic = Traffic()
+    fleet = stepping(traffic)
+    traffic.grow(counts(0, 50), counts(500))
+    fleet, _ = decide(fleet, Ticked(13.0))
+    fleet, commands = decide(fleet, read(traffic, 13.0))
+    writes = [one for one in commands if isinstance(one, Write)]
+    fleet, commands = decide(fleet, WriteFailed(writes[-1].then, "the disk is full", 13.1))
+    fleet, _ = follow_up(fleet, commands, 13.1)
+    assert at(fleet) == (Phase.STEP, 1)  # as the store has it
+    assert weights(fleet) == {"1": 95.0}
+    fleet, _ = traffic.play(fleet, Ticked(13.9))
+    assert at(fleet) == (Phase.STEP, 1)
+    fleet, _ = traffic.play(fleet, Ticked(14.2), Ticked(15.3))
+    assert at(fleet)[0] is Phase.ROLLING_BACK
+    assert weights(fleet) == {"1": 100.0}
+
+
+def read(traffic: Traffic, now: float) -> CountsRead:
+    return CountsRead("m", "2", traffic.canary, traffic.stable, now)
+
+
+def test_a_start_that_the_store_cannot_take_is_no_rollout() -> None:
+    fleet, commands = decide(serving(), asked(start(), 10.0))
+    fleet, commands = decide(fleet, WriteFailed(IntentKept(1, 10.0), "the disk is full", 10.1))
+    (answer,) = only(Answer, commands)
+    assert isinstance(answer.value, Denied)
+    assert fleet.rollouts == {}
+
+
+@pytest.mark.parametrize(("how", "grace_s"), [("finish", 30.0), ("cut", 0.0)])
+def test_streams_of_a_bad_version_finish_or_are_cut_as_the_config_says(
+    how: str, grace_s: float
+) -> None:
+    text = CONFIG + f'at_rollback = "{how}"\n'
+    fleet, _ = play(serving(text), asked(start(), 10.0), *grown(NEW, "2", 10.0))
+    fleet, _ = play(fleet, asked(AbortRollout("m"), 15.0))
+    drain = fleet.drains[NEW]
+    assert drain.deadline - drain.began == grace_s
+    assert drain.stop
+
+
+def test_the_counters_of_another_gateway_begin_the_window_again() -> None:
+    """And what was proved so far is not forgotten."""
+    traffic = Traffic()
+    fleet = stepping(traffic)
+    for now in range(12, 20):
+        fleet, _ = traffic.second(fleet, float(now), counts(50), counts(50))
+    before = fleet.watches["m"]
+    assert before.held_s > 6
+    after = restore(parse(CONFIG), stored(fleet), Life(LAYOUT, 2, 0, 100.0, 0.0))
+    after, _ = play(
+        after,
+        ChildrenSeen({"worker0.0": 7}, 1, frozenset(), 100.0),
+        WorkerLinked(0, 0, 7, 0, 100.0),
+    )
+    assert at(after) == (Phase.STEP, 1)
+    assert rollout(after).window == rollout(fleet).window + 1
+    assert "begins again" in rollout(after).reason
+    assert after.watches["m"].held_s == 0.0
+    assert after.watches["m"].canary.requests == 0
+    assert after.watches["m"].evidence == before.evidence
+
+
+def stored(fleet: FleetSnapshot) -> Documents:
+    """What a store holds that has taken everything."""
+    puts = [
+        overrides_change("m", fleet.overrides["m"]),
+        replicas_change("m", fleet.replica_overrides["m"]),
+        rollout_change(rollout(fleet)),
+        watch_change(rollout(fleet), fleet.watches["m"]),
+    ]
+    documents: Documents = {}
+    for put in puts:
+        documents.setdefault(put.kind, {})[put.key] = put.document
+    return documents
