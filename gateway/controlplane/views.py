@@ -22,10 +22,12 @@ from gateway.fleet.adoption import taken
 from gateway.fleet.drain import ENDED, Drain, Lost
 from gateway.fleet.history import Entry
 from gateway.fleet.registry import Origin, Seen
+from gateway.fleet.rollouts import running
 from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot, Stage
 from gateway.fleet.table import ready_in_s, reason, standing
 from gateway.records import Health, Intent
+from gateway.rollout.machine import Phase
 from gateway.state.shared import BEAT_NS, CONNECTIONS, Segment
 from sluicegate.v1.states import State
 
@@ -249,6 +251,9 @@ def problems(fleet: FleetSnapshot, now: float) -> tuple[str, ...]:
             found.append(taken(other))
         elif other is None:
             found.append(f"{row.id} of config.toml is not there: reload")
+    for rollout, _, watch in running(fleet):
+        if rollout.phase is Phase.CHECKING_CAPACITY and watch.said:
+            found.append(f"rollout {rollout.id} is {watch.said}")
     waits = ", ".join(sorted(fleet.awaited))
     if waits:
         found.append(f"no table is published before these have answered: {waits}")

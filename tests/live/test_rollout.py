@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -15,17 +15,26 @@ from tests.live.scripted_instance import write_snapshot
 
 pytestmark = pytest.mark.live
 
-STEPS = "[{ weight = 5, hold_s = 1, requests_min = 10 }, "
-STEPS += "{ weight = 25, hold_s = 1, requests_min = 10 }, "
-STEPS += "{ weight = 100, hold_s = 1, requests_min = 10 }]"
+STEPS: Final = (
+    "[{ weight = 5, hold_s = 1, requests_min = 10 }, "
+    "{ weight = 25, hold_s = 1, requests_min = 10 }, "
+    "{ weight = 100, hold_s = 1, requests_min = 10 }]"
+)
 
 
 def rolling(folder: Path, weights: dict[str, float], replicas: dict[str, int], **keys: Any) -> str:
     """A config whose model m is rolled out in seconds. Nothing here is judged by a clock."""
     model = scripted_model("m", weights, replicas=replicas, command=bad_instance.COMMAND, limit=64)
-    given = {"keep_old_s": 1, "ready_timeout_s": 120, "latency_ratio_max": 0, "ttft_ratio_max": 0}
-    lines = [f"{key} = {value}" for key, value in (given | keys).items()]
-    return config(folder, model + "\n".join(["[model.rollout]", f"steps = {STEPS}", *lines, ""]))
+    given = {
+        "steps": STEPS,
+        "keep_old_s": 1,
+        "ready_timeout_s": 240,
+        "latency_ratio_max": 0,
+        "ttft_ratio_max": 0,
+        **keys,
+    }
+    lines = [f"{key} = {value}" for key, value in given.items()]
+    return config(folder, model + "\n".join(["[model.rollout]", *lines, ""]))
 
 
 async def started(gateway: Gateway, version: str) -> None:
@@ -38,10 +47,6 @@ async def enters(gateway: Gateway, phase: Phase, after: int) -> None:
     await gateway.says(
         lambda text: text.startswith("rollout m/") and f": {phase.value}" in text, after
     )
-
-
-async def last(gateway: Gateway) -> Any:
-    return await gateway.read("/models/m/rollout")
 
 
 async def test_a_good_version_takes_all_the_traffic_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -90,31 +95,39 @@ async def rollbacks(gateway: Gateway) -> Counter[str]:
     return Counter({name: int(count) for name, count in re.findall(pattern, text, re.M)})
 
 
-BAD = (
-    ("2-errors", "failures"),
-    ("2-truncates", "failures"),
-    ("2-empty", "failures"),
-    ("2-unusable", "instances"),
-)
+# What is bad about a version, and on what grounds it may be sent back.
+BAD: Final = {
+    "2-errors": {"failures"},
+    "2-truncates": {"failures"},
+    "2-empty": {"failures"},
+    "2-slow": {"latency", "ttft"},
+    "2-crashes": {"failures", "restarts", "instances"},  # its requests die with it
+    "2-unusable": {"instances"},
+    "2-never": {"not_ready"},
+}
 
 
-async def test_bad_versions_are_rolled_back_each_for_its_own_reason(tmp_path: Path) -> None:
-    write_snapshot(tmp_path / "models", "m", "1")
-    for version, _ in BAD:
+async def test_bad_versions_are_sent_back_each_for_its_own_reason(tmp_path: Path) -> None:
+    """And whoever is served by the old one never notices."""
+    for version in ("1", *BAD):
         write_snapshot(tmp_path / "models", "m", version)
-    counted: Counter[str] = Counter()
-    async with running(tmp_path, rolling(tmp_path, {"1": 100}, {"1": 1})) as gateway:
+    patient = {"steps": "[{ weight = 50, hold_s = 3600 }]", "latency_ratio_max": 2}
+    text = rolling(tmp_path, {"1": 100}, {"1": 1}, **patient)
+    async with running(tmp_path, text) as gateway:
         await gateway.ready("m-1-0")
         await gateway.routes("m", {"1": 100})
         async with crowd(gateway, "m", clients=8, max_tokens=4) as clients:
-            for version, ground in BAD:
-                after = len(gateway.lines)
+            for version, grounds in BAD.items():
+                after, counted = len(gateway.lines), await rollbacks(gateway)
+                if version == "2-never":
+                    text = rolling(tmp_path, {"1": 100}, {"1": 1}, ready_timeout_s=1, **patient)
+                    (tmp_path / "config.toml").write_text(text)
+                    await gateway.says(lambda line: line.startswith("config.toml taken"), after)
                 await started(gateway, version)
                 await enters(gateway, Phase.ROLLED_BACK, after)
-                told = await last(gateway)
+                told = await gateway.read("/models/m/rollout")
                 assert (told["version"], told["phase"]) == (version, "rolled_back")
-                counted[ground] += 1
-                assert await rollbacks(gateway) == counted
+                assert set(await rollbacks(gateway) - counted) <= grounds, told["reason"]
                 before = len(clients.answers)
                 await clients.more(30)
                 assert {one.version for one in clients.answers[before + 8 :]} == {"1"}
