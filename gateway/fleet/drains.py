@@ -344,11 +344,14 @@ def deadlines(fleet: FleetSnapshot, now: float) -> list[float]:
 
 
 def retire(turn: Turn, seen: Seen, order: Order | None = None) -> None:
-    """Take an instance out that nobody names any more: a drain, never a drop."""
+    """Take an instance out that nobody names any more: a drain, never a drop. `order`: a rollout's;
+    what was never READY was never in a table, and has nothing to finish."""
     retired = replace(seen, retired=True)
     turn.put(retired)
     turn.keep_instance(retired)
     stop, grace_s = seen.origin is Origin.LAUNCHED, turn.fleet.settings.drain.grace_s
+    if order is not None and not seen.ready_since:
+        order = replace(order, grace_s=0.0)
     drain = begin(turn, retired, order or Order(grace_s, stop, False, farewell(seen)))
     turn.keep(drain_change(drain, turn.fleet.wall, turn.now))
 

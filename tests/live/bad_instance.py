@@ -24,7 +24,7 @@ from tests.live.scripted_instance import STEP_S, PacedEngine
 
 COMMAND: Final = tuple("tests.live.bad_instance" if "scripted" in part else part for part in GOOD)
 LOAD_S: Final = {"never": 3600.0}
-SLOWER: Final = {"slow": 10}
+SLOWER: Final = {"slow": 4}
 CRASHES_AFTER: Final = 3  # requests
 EXIT_CONFIG: Final = 78
 

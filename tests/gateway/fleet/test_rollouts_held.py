@@ -112,6 +112,7 @@ def test_never_ready_it_is_sent_back_and_says_who_was_not() -> None:
     assert rollout(fleet).reason.startswith("not READY after 100 s: m-2-0 loading_model 20 %")
     assert rollout(fleet).ground == "not_ready"
     assert targets(fleet) == [OLD]
+    assert fleet.drains[NEW].deadline == 110.0  # nobody can hold anything on it
 
 
 @pytest.mark.parametrize(("status_", "deaths"), [(78, 1), (1, 5)])
