@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway import places
-from gateway.config_crossed import crossed
+from gateway.config_crossed import crossed, webhooks
 from gateway.config_tables import INSTANCES_MAX as INSTANCES_MAX
 from gateway.config_tables import (
     Admin,
@@ -34,6 +34,7 @@ from gateway.config_tables import Recorder as Recorder
 from gateway.config_tables import Rollout as Rollout
 from gateway.config_tables import Step as Step
 from gateway.config_tables import Timeouts as Timeouts
+from gateway.config_tables import Webhook as Webhook
 from gateway.config_values import NAME as NAME
 from gateway.config_values import NAME_RULE as NAME_RULE
 from gateway.config_values import is_address as is_address
@@ -65,11 +66,15 @@ class Settings(Table):
     device: tuple[Device, ...] = ()
     model: tuple[Model, ...] = Field((), max_length=255)  # sections of the segment
     instance: tuple[Instance, ...] = Field((), max_length=INSTANCES_MAX)
+    webhook: tuple[Webhook, ...] = Field((), max_length=32)
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
         default = self.gateway.default_model
-        problems = tuple(crossed(self.device, self.model, self.instance, default))
+        problems = (
+            *crossed(self.device, self.model, self.instance, default),
+            *webhooks(self.webhook),
+        )
         if problems:
             raise PydanticCustomError("crossed", "", {"problems": problems})
         return self

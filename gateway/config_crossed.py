@@ -6,8 +6,8 @@ Floor 1, pure.
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from gateway.config_tables import INSTANCES_MAX, Device, Instance, Model
-from gateway.config_values import NAME
+from gateway.config_tables import INSTANCES_MAX, Device, Instance, Model, Webhook
+from gateway.config_values import NAME, is_url
 from gateway.problems import Problem
 
 
@@ -35,6 +35,18 @@ def crossed(
         rule = f'must name a [[model]], not "{default_model}"'
         yield Problem("gateway.default_model", rule)
     yield from _launched(models, instances)
+
+
+def webhooks(hooks: Sequence[Webhook]) -> Iterator[Problem]:
+    """A URL is not shown: it may hold what only its receiver should know."""
+    yield from _repeated("webhook", "name", [hook.name for hook in hooks])
+    for index, hook in enumerate(hooks):
+        at = f"webhook[{index}]"
+        if not is_url(hook.url):
+            rule = "must be an http:// or https:// URL without user and password"
+            yield Problem(f"{at}.url", rule)
+        if hook.secret_env and hook.secret_file:
+            yield Problem(f"{at}.secret_file", "must be left out: secret_env says it already")
 
 
 def _repeated(table: str, key: str, names: Sequence[str]) -> Iterator[Problem]:

@@ -183,3 +183,16 @@ class Instance(Table):
     grpc: Address
     weight: Weight = 1
     limit: int = Field(0, ge=0, le=1_000_000)  # 0: the model's
+
+
+class Webhook(Table):
+    name: Name
+    url: str
+    events: tuple[Literal["rollout", "weights", "drain", "instance", "config", "lease"], ...] = (
+        Field(("rollout",), min_length=1)
+    )
+    secret_env: str = ""  # name of an environment variable
+    secret_file: str = ""
+    ca_file: str = ""  # "": the system's
+    timeout_s: PositiveSeconds = 10
+    retries: int = Field(8, ge=0, le=100)

@@ -7,6 +7,7 @@ A rule that takes more than a range is a function here; ranges stand beside thei
 import re
 from ipaddress import ip_address
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import Field
 from pydantic.functional_validators import AfterValidator
@@ -37,6 +38,28 @@ def is_address(value: str) -> bool:
     """Whether it is `host:port`, to which somebody can connect."""
     found = ADDRESS.fullmatch(value)
     return found is not None and 1 <= int(found["port"]) <= 65_535
+
+
+def is_url(value: str) -> bool:
+    """Whether something can be posted there, over HTTP."""
+    try:
+        found = urlsplit(value)
+        port = found.port
+    except ValueError:
+        return False
+    whole = value.isascii() and value.isprintable() and " " not in value and port != 0
+    return (
+        whole
+        and found.scheme in {"http", "https"}
+        and bool(found.hostname)
+        and ("@" not in found.netloc)
+    )
+
+
+def masked(url: str) -> str:
+    """Where it goes, without what may be a secret."""
+    found = urlsplit(url)
+    return f"{found.scheme}://{found.netloc}/..."
 
 
 def _address(value: str) -> str:

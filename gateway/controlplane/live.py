@@ -76,6 +76,7 @@ class LiveControl:
         self._journal = journal
         self._tally = tally
         self._about = about
+        self.ailing: Callable[[], tuple[str, ...]] = tuple  # what shells beside us say of theirs
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []  # generation: who waits
         self._samples: deque[Totals] = deque(maxlen=SAMPLES)
         self._tokens: dict[tuple[str, str], tuple[int, int]] = {}  # instance, incarnation: so far
@@ -104,7 +105,7 @@ class LiveControl:
             instances=len(fleet.instances),
             routable=sum(fleet.routable(one) for one in seen),
             in_flight=sum(self._segment.in_flight(slot) for slot in fleet.book.holders),
-            problems=views.problems(fleet, now),
+            problems=(*views.problems(fleet, now), *self.ailing()),
         )
 
     def instances(self) -> tuple[InstanceView, ...]:

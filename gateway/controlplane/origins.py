@@ -11,6 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from gateway.config import Step
+from gateway.config_tables import Webhook
+from gateway.config_values import masked
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.records import Intent
 
@@ -48,6 +50,7 @@ def _walk(table: BaseModel, path: str = "") -> Iterator[tuple[str, Any, str]]:
             yield key, [row.model_dump() for row in value], origin
         elif isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
             for row in value:
+                row = _shown(row)
                 title = getattr(row, "name", None) or getattr(row, "id", "")
                 yield from _walk(row, f"{key}.{title}.")
         elif isinstance(value, dict):
@@ -55,3 +58,10 @@ def _walk(table: BaseModel, path: str = "") -> Iterator[tuple[str, Any, str]]:
                 yield f"{key}.{one}", said, origin
         else:
             yield key, list(value) if isinstance(value, tuple) else value, origin
+
+
+def _shown(row: BaseModel) -> BaseModel:
+    """The path of a webhook's URL may be all that keeps others from posting there."""
+    if isinstance(row, Webhook):
+        return row.model_copy(update={"url": masked(row.url)})
+    return row

@@ -42,6 +42,7 @@ from gateway.controlplane.recorder import Recorder
 from gateway.controlplane.reload import SettingsFile
 from gateway.controlplane.tickets import Tickets
 from gateway.controlplane.validating import Validating
+from gateway.controlplane.webhooks import Webhooks
 from gateway.fleet.decide import decide
 from gateway.fleet.durable import GENERATIONS, counter_change
 from gateway.fleet.events import EffectFailed, Event
@@ -132,6 +133,8 @@ class ControlProcess:
         recorder = Recorder(lambda: self._fleet().settings, self._tally, self._rng)
         self._links.on_sampled = recorder.heard
         self._folds, self._live_control = folds, live
+        self._webhooks = self._hooks(store)
+        live.ailing = self._webhooks.problems
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             await self._open()
@@ -142,6 +145,12 @@ class ControlProcess:
             tasks.create_task(
                 watch_beats(self._segment, lambda: self._fleet().holding(), self._post)
             )
+
+    def _hooks(self, store: Store) -> Webhooks:
+        hooks = Webhooks(self._fleet, store, self._tally, self._rng, time.time, os.environ)
+        hooks.restore(self._documents)
+        self._loop.after.append(hooks.look)
+        return hooks
 
     async def _open_store(self) -> Store:
         path = Path(self._settings.store.url.removeprefix("sqlite:"))
@@ -157,6 +166,7 @@ class ControlProcess:
     async def _restore(self, store: Store, folds: Folds, number: int) -> FleetSnapshot:
         """What the last control left, and a reserve of generations before anything is published."""
         documents = await store.read()
+        self._documents = documents
         unread = folds.restore(documents)
         layout = self._segment.layout
         served = max(
@@ -238,6 +248,7 @@ class ControlProcess:
         self._site = web.SockSite(self._runner, admin, backlog=ADMIN_BACKLOG)
         await self._site.start()
         self._tasks.create_task(self._file.watch(self._post))
+        self._telling = self._tasks.create_task(self._webhooks.run())
 
     async def _open_front(self) -> None:
         """The gateway is ours."""
@@ -251,6 +262,7 @@ class ControlProcess:
         """A successor is there. gRPC cannot adopt a socket, so it binds the Registry's port anew,
         as we can both (SO_REUSEPORT); instances whose calls fall between the two call again.
         """
+        self._telling.cancel()  # the successor goes on from the same place
         self._tasks.create_task(report(self._segment, self._fleet, self._orders.order))
         await self._site.stop()
         await self._registry.stop(FAREWELL_S)

@@ -62,6 +62,7 @@ QUESTIONS: Final = {
     "sluicegate_drain_duration_seconds": "How long do drains take?",
     "sluicegate_rollbacks_total": "Why were versions rolled back?",
     "sluicegate_rollback_duration_seconds": "How long until a bad version gets nothing?",
+    "sluicegate_webhook_deliveries_total": "Were webhooks told what happened?",
     "sluicegate_recorded_samples_total": "How many requests were kept as samples, by length?",
     "sluicegate_tokens_total": "How many tokens did instances read and write?",
 }
@@ -272,3 +273,7 @@ def _counted(tally: Tally) -> Iterator[Metric]:
     for key2, count in sorted(tally.samples.items()):
         samples.add_metric(key2, count)
     yield samples
+    hooks = _counter("sluicegate_webhook_deliveries_total", ("webhook", "outcome"))
+    for key2, count in sorted(tally.webhooks.items()):
+        hooks.add_metric(key2, count)
+    yield hooks

@@ -42,6 +42,7 @@ class Tally:
     rollback_sum_us: int = 0
     tokens: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # model, version, kind
     samples: Counter[tuple[str, str]] = field(default_factory=Counter)  # model, length bucket
+    webhooks: Counter[tuple[str, str]] = field(default_factory=Counter)  # name, outcome
     drain_cells: list[int] = field(default_factory=lambda: [0] * HISTOGRAM_CELLS)
     drain_sum_us: int = 0
 

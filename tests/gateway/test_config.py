@@ -20,6 +20,7 @@ from gateway.config import (
     Rollout,
     Settings,
     Step,
+    Webhook,
     changed,
     is_address,
     parse,
@@ -204,11 +205,12 @@ def test_config_toml_says_every_key_of_the_tables_at_its_default() -> None:
             written = tomllib.loads(_config())[name]
             assert set(written) == set(type(getattr(default, name)).model_fields), name
         else:
-            assert name in ("device", "model", "instance"), field
+            assert name in ("device", "model", "instance", "webhook"), field
 
 
 @pytest.mark.parametrize(
-    ("table", "kind"), [("device", Device), ("model", Model), ("instance", Instance)]
+    ("table", "kind"),
+    [("device", Device), ("model", Model), ("instance", Instance), ("webhook", Webhook)],
 )
 def test_config_toml_says_every_key_of_the_lists(table: str, kind: type[BaseModel]) -> None:
     block = re.split(rf"^(?:# )?\[\[{table}\]\].*$", _config(), flags=re.MULTILINE)[1]
@@ -304,3 +306,25 @@ def test_ids_of_launched_instances_are_one_instances_each_and_can_register(
     (problem,) = caught.value.problems
     assert str(problem).startswith(told)
     assert problem.line or problem.path == "model"
+
+
+def test_a_webhook_s_url_is_one_that_says_no_secret_in_a_problem() -> None:
+    text = "[[webhook]]\nname = 'a'\nurl = '%s'\n"
+    for url in ("hooks.example.org", "ftp://h/x", "http://", "https://u:tok3n@h/", "http://h:x/",
+                "http://h/a b", "http://h:0/"):  # fmt: skip
+        with pytest.raises(ConfigInvalid) as caught:
+            parse(text % url)
+        rule = "must be an http:// or https:// URL without user and password"
+        assert str(caught.value) == f"webhook[0].url: {rule} (line 3)"
+    for url in ("http://127.0.0.1:9/x?y=1", "https://hooks.example.org", "http://[::1]:80/"):
+        assert parse(text % url).webhook[0].url == url
+
+
+def test_a_webhook_has_one_name_and_one_secret() -> None:
+    one = "[[webhook]]\nname = 'a'\nurl = 'http://h/'\n"
+    with pytest.raises(ConfigInvalid, match=r"webhook\[1\].name: must be unique"):
+        parse(one + one)
+    with pytest.raises(ConfigInvalid, match=r"webhook\[0\].secret_file: must be left out"):
+        parse(one + "secret_env = 'A'\nsecret_file = 'b'\n")
+    with pytest.raises(ConfigInvalid, match=r"webhook\[0\].events"):
+        parse(one + "events = ['rollouts']\n")

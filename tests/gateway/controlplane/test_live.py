@@ -252,3 +252,8 @@ async def test_who_waits_for_workers_that_do_not_come_is_told_that_it_is_made(
         await bench.live.ask(ask, wait=True, dry_run=False, revision=None)
     assert caught.value.code == "not_served"
     assert bench.loop.state.weights("m")["1"].weight == 7.0
+
+
+async def test_what_shells_beside_us_say_is_a_problem_of_the_status(bench: Bench) -> None:
+    bench.live.ailing = lambda: ("webhook chat: not delivered",)
+    assert bench.live.status().problems[-1] == "webhook chat: not delivered"

@@ -253,3 +253,10 @@ def test_every_metric_has_a_question_and_every_question_a_metric(segment: Segmen
 def test_a_scrape_is_the_same_twice(segment: Segment) -> None:
     _serve(Ledger(segment, 0), 0, Outcome.SERVED, MS, 2 * MS)
     assert exposition(segment, OWNED) == exposition(segment, OWNED)
+
+
+def test_webhooks_are_counted_by_name_and_outcome(segment: Segment) -> None:
+    tally = Tally()
+    tally.webhooks["chat", "given_up"] += 2
+    page = scrape(segment, replace(NOTHING, tally=tally))
+    assert page.value("webhook_deliveries_total", webhook="chat", outcome="given_up") == 2
