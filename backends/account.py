@@ -25,6 +25,7 @@ class Account(ABC):
         self.gate = gate
         self.life = life
         self.warmed: Warmed | None = None  # None: no samples were run
+        self.graphs: Callable[[], int] = lambda: 0  # compiled so far
         self._measure = measure
 
     @abstractmethod

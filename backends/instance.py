@@ -13,6 +13,7 @@ from typing import Final
 from aiohttp import web
 
 from backends.device import measure
+from backends.engines import runtime
 from backends.engines.families import Family
 from backends.facts import Facts
 from backends.gate import Gate
@@ -49,6 +50,7 @@ class Instance:
             self.life,
             lambda: measure(settings.device_kind, settings.device),
         )
+        self.facts.graphs = runtime.compiled
         self._work = EngineWork(settings, families, self.facts, rng, wall_s)
         self._living = Living(settings, self.facts, self._work, rng)
         self.terminate = self._living.terminate

@@ -139,6 +139,8 @@ class AccountCollector(Collector):
         family.add_metric((*labels, "compile"), loads.compile_ms / 1000)
         family.add_metric((*labels, "warmup"), loads.warmup_ms / 1000)
         yield family
+        graphs = self._account.graphs()
+        yield _gauge("graphs", "compiled so far; more after READY is a mistake", graphs, labels)
         yield from self._warmup(labels)
 
     def _warmup(self, labels: tuple[str, ...]) -> Iterable[Metric]:

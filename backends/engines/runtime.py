@@ -35,6 +35,16 @@ def is_fresh() -> bool:
     return "mindspore" not in sys.modules
 
 
+def compiled() -> int:
+    """Graphs that this process has compiled, or read from a cache.
+
+    More of them after READY: a shape that nobody had promised.
+    """
+    module = sys.modules.get("mindspore.graph.api")  # it may not be here yet, or never
+    by_cell = getattr(module, "cells_compile_cache", {})
+    return sum(len(graphs) for graphs in list(by_cell.values()) if graphs)
+
+
 def prepare(device_target: str, threads: int, cache: Path | None) -> Any:
     """The mindspore module, in graph mode on that device. `threads` 0: MindSpore's own choice."""
     os.environ["GLOG_v"] = LOG_LEVEL  # noqa: SIM112  # the name is MindSpore's

@@ -102,6 +102,8 @@ def _default(
         "--load-nice": settings.launch.load_nice,
         "--warmup-baseline-ms": model.warmup_baseline_ms,
     }
+    if settings.recorder.enabled:
+        given["--warmup-samples"] = str(Path(settings.recorder.dir) / f"{order.model}.jsonl")
     given |= {name: f"{value:.10g}" for name, value in wanted.items() if value}
     pairs = (part for pair in given.items() for part in pair)
     return (sys.executable, "-P", "-m", "gateway.cli", "instance", *pairs)

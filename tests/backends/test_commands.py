@@ -11,11 +11,13 @@ from typing import Any, Final
 
 import click
 import orjson
+import psutil
 import pytest
 from click.testing import CliRunner
 
 from backends import commands
 from backends.commands import instance
+from backends.engines.llm.cache import CompileCache
 from tests.backends.rig import write_snapshot
 from tests.tiny import write_tiny_folder
 
@@ -176,9 +178,21 @@ def test_a_real_model_lives_from_initializing_to_exit_0(models: Path) -> None:
 
 @pytest.mark.live
 @pytest.mark.mindspore
-def test_sigterm_in_the_middle_of_a_compile_is_exit_0(models: Path) -> None:
-    with started("--cache-root", str(models.parent / "cold"), root=models) as process:
-        lines_until(process, "state changed", phase="compiling")
+@pytest.mark.parametrize("phase", ["loading_model", "compiling", "warming_up"])
+def test_sigterm_on_the_way_to_ready_is_exit_0_at_once_and_leaves_nothing(
+    models: Path, phase: str
+) -> None:
+    # A warm-up that would go on for longer than anybody waits for the process here.
+    cold = models.parent / f"cold-{phase}"
+    given = ("--cache-root", str(cold), "--warmup-rounds", "1000")
+    with started(*given, root=models) as process:
+        lines_until(process, "state changed", state="INITIALIZING", phase=phase)
+        children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGTERM)
-        lines_until(process, "state changed", state="STOPPED")
+        stopped = lines_until(process, "state changed", state="STOPPED")
         assert process.wait(PATIENCE_S) == 0
+    assert stopped["reason"] == "stopped while it was loading"
+    assert not children
+    with CompileCache(cold, "x") as cache:  # whoever comes next sweeps what nobody finished
+        assert set(cold.glob(".building-*")) <= {cache.folder}
+    assert not list(cold.glob("*/.reading-*"))

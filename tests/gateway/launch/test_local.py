@@ -39,6 +39,16 @@ def test_the_default_is_sluicegate_instance_on_the_snapshot() -> None:
     assert order.handed_over
 
 
+def test_what_the_recorder_keeps_warms_an_instance_up() -> None:
+    def samples(recorder: str) -> str | None:
+        text = f"[recorder]\n{recorder}\n{LAUNCHED}"
+        given = options(behind(spawn(ORDER, parse(text), "h:1", "t")))
+        return given.get("--warmup-samples")
+
+    assert samples('enabled = true\ndir = "kept"') == "kept/m.jsonl"
+    assert samples("enabled = false") is None
+
+
 def test_the_token_is_in_the_environment_and_nowhere_else() -> None:
     order = spawn(ORDER, parse(LAUNCHED), "127.0.0.1:9902", "secret")
     assert order.environment[TOKEN] == "secret"
