@@ -46,7 +46,7 @@ class Restraint:
         """As before `begin`. Idempotent."""
         lifts, self._lifts = self._lifts, []
         for lift in lifts:
-            _everywhere(lift)
+            everywhere(lift)
         if lifts:
             log.info("load no longer held back")
 
@@ -78,7 +78,7 @@ class Restraint:
 
     def _begin(self, begin: Callable[[int], bool], lift: Callable[[int], bool]) -> None:
         self._lifts.append(lift)
-        _everywhere(begin)
+        everywhere(begin)
 
 
 def can_lift(present: int, nice: int) -> bool:
@@ -112,7 +112,7 @@ def _raise_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NICE, (hard, hard))
 
 
-def _everywhere(change: Callable[[int], bool]) -> None:
+def everywhere(change: Callable[[int], bool]) -> None:
     """Have all threads changed, those that begin meanwhile too."""
     for _ in range(SCANS_MAX):
         changed = False

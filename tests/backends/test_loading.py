@@ -183,8 +183,11 @@ async def test_a_model_slower_than_its_baseline_is_not_ready(root: Path) -> None
 async def test_what_is_answered_before_ready_was_nobodys_request(root: Path) -> None:
     made = rig(ScriptedEngine(rule=successor))
     load = loading(root, made, warmup_rounds=1)
+    told: list[int] = []
+    made.life.watch(lambda: told.append(made.facts.readings().completion_tokens_total))
     with ExitStack() as held:
         await load.run(held)
+        assert set(told) == {0}
         assert load.executor is not None
         ran = load.executor.readings()
         assert made.facts.readings().served_total == 0  # still INITIALIZING

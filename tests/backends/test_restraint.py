@@ -71,6 +71,28 @@ def test_as_many_cpus_as_there_are_hold_nothing_back() -> None:
     assert everywhere(cpus) == {allowed}
 
 
+def test_a_thread_that_begins_while_others_are_looked_at_is_looked_at_too() -> None:
+    """`/proc/self/task` is a list of its moment."""
+    over = threading.Event()
+    late: list[threading.Thread] = []
+    seen: set[int] = set()
+
+    def change(tid: int) -> bool:
+        if not late:
+            late.append(threading.Thread(target=over.wait))
+            late[0].start()
+        news = tid not in seen
+        seen.add(tid)
+        return news
+
+    try:
+        restraint.everywhere(change)
+        assert late[0].native_id in seen
+    finally:
+        over.set()
+        late[0].join()
+
+
 # What can be taken back depends on who asks: each question is put to a process of its own, once as
 # whoever runs the tests, and once as somebody without any privilege.
 NICED = """

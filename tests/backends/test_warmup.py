@@ -110,7 +110,7 @@ def test_a_run_that_got_faster_shows_and_the_long_prompts_do_not() -> None:
 
 
 def test_prompts_of_many_lengths_at_a_steady_pace_have_no_effect() -> None:
-    found = effect(rounds(*[(1, 5, 70)] * 3), 3)
+    found = effect(rounds(*[(1, 5, 70, 2, 900)] * 3), 5)
     assert found.first_s == pytest.approx(found.last_s)
 
 

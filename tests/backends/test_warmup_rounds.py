@@ -199,7 +199,7 @@ async def test_a_model_that_is_slower_than_the_baseline_is_refused() -> None:
 
 async def test_a_stop_in_the_middle_leaves_nothing_in_the_slots() -> None:
     steps = Gate()
-    made = engine(gate=steps)
+    made = engine(gate=steps, slots=1)
     async with loaded(made) as there:
         running = asyncio.create_task(warm_up(there, "m", plan(), nobody))
         await asyncio.to_thread(steps.await_arrivals, 1)
@@ -207,7 +207,10 @@ async def test_a_stop_in_the_middle_leaves_nothing_in_the_slots() -> None:
         await asyncio.wait([running])
         steps.open()
         assert running.cancelled()
-        assert there.executor.readings().served_total == 0
+        async with asyncio.timeout(60):
+            await warm_up(there, "m", plan(1), nobody)  # the only slot is free for it
+        assert there.executor.readings().served_total == 2
+    assert [step for step, *_ in made.calls[:2]] == ["prefill", "prefill"]
 
 
 async def test_a_graph_is_run_alone_and_filled_up() -> None:
