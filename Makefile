@@ -15,7 +15,7 @@ COMPILED := $(BIN)/python .ci/compiled.py
 PLANE := $(addprefix tests/gateway/,test_native.py wire routing state dataplane)
 PYTHON ?= $(shell .ci/find-python)
 
-.PHONY: help run test test-fast sim rollout-sim test-compiled lint format docs proto models lock wheels bench bench-quick bench-lifecycle http-cases chaos fixtures clean
+.PHONY: help run test test-fast sim sim-rollouts rollout-sim test-compiled lint format docs proto models lock wheels bench bench-quick bench-lifecycle http-cases chaos fixtures clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,9 @@ endef
 
 sim: $(VENV)/ready ## simulated gateways: SCHEDULES of them, from number FIRST on
 	@SCHEDULES=$(or $(SCHEDULES),20000) FIRST=$(or $(FIRST),0) $(BIN)/pytest -n 2 tests/sim/test_schedules.py
+
+sim-rollouts: $(VENV)/ready ## the same of rollouts: operators who press every button
+	@SCHEDULES=$(or $(SCHEDULES),2000) FIRST=$(or $(FIRST),0) $(BIN)/pytest -n 2 tests/sim/test_rollout_schedules.py
 
 rollout-sim: $(VENV)/ready ## 10,000 simulated rollouts: good ones rolled back, bad ones found; its part of docs/rollouts.md (2 minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.sim.rollouts $(ARGS)

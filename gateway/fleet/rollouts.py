@@ -39,6 +39,7 @@ from gateway.rollout.memory import Held, check
 from gateway.rollouts import CheckView
 
 RETRY_S: Final = 1.0  # after a store that failed
+SOON_S: Final = 0.001  # a rest of rounding would be read at once, for ever where time stands still
 
 
 def running(fleet: FleetSnapshot) -> Iterator[tuple[Rollout, Keys, Watch]]:
@@ -204,7 +205,7 @@ def _reads_at(rollout: Rollout, keys: Keys, watch: Watch) -> float:
     hold_s = keys.keep_old_s if rollout.phase is Phase.PROMOTING else rollout.hold_s
     left_s = hold_s - watch.held_s
     paused = rollout.phase is Phase.PAUSED
-    return watch.asked_at + (READ_S if paused or not 0 < left_s < READ_S else left_s)
+    return watch.asked_at + (READ_S if paused or not 0 < left_s < READ_S else max(left_s, SOON_S))
 
 
 def _validate(fleet: FleetSnapshot, rollout: Rollout, keys: Keys) -> Validate:

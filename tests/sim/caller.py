@@ -325,9 +325,11 @@ class Request:
         self._begun(attempt)
         self.stage = next_stage(self.stage, stages.ENDED)
         self._let_go()
-        self.claim.settle(Outcome.SERVED, self.plane.tick(), 0, 0)
+        outcome = self.world.outcome(self.claim.version.name)
+        self.world.attempted(self.claim.route.model, self.claim.version.name, outcome)
+        self.claim.settle(outcome, self.plane.tick(), 0, 0)
         if self.claim.attempts > 1:
-            self.claim.finish(Outcome.SERVED, UNUSED)
+            self.claim.finish(outcome, UNUSED)
         self._over("served")
 
     # -- failures
@@ -351,6 +353,7 @@ class Request:
         decision = decide(failure, self.stage == stages.STREAMING, True, harmless)
         may = self.claim.attempts <= self.plane.bounds.replays_max
         self._let_go()
+        self.world.attempted(self.claim.route.model, self.claim.version.name, outcome)
         if decision is Decision.REPLAY and may and self.plane.budget.spend():
             self._replay(outcome, error)
             return

@@ -113,6 +113,9 @@ class Deeds:
         deed: Callable[[], None] = getattr(self, step.deed)
         deed()
 
+    def settle(self) -> None:
+        """What somebody does again and again in the time of quiet at the end."""
+
     # -- helpers of the deeds
 
     def _later(self, delay_s: float, then: Callable[[], None]) -> None:

@@ -5,6 +5,7 @@ come back. A schedule that ends in SIGTERM has to end.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from gateway.control import SetInstanceWeight, UndrainInstance
 from gateway.fleet.drain import RETIRED
@@ -18,15 +19,27 @@ from tests.sim.world import World
 QUIET_MAX_S = 90.0  # START_MAX_S for a worker that was stopped when control began, and what follows
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of schedule: the world, the file it begins with, who acts in it."""
+
+    make: Callable[[int, str], World]
+    text: str
+    deeds: Callable[[World], Deeds]
+
+
+PLAIN = Kind(World, File().text(), Deeds)
+
+
 def play(
     seed: int,
     steps: Sequence[Step],
-    make: Callable[[int, str], World] = World,
+    kind: Kind = PLAIN,
     tell: Callable[[Step], None] = lambda _: None,
 ) -> World:
     """The world after the schedule and a time of quiet. Raises: Broken, or what a bug raises."""
-    world = make(seed, File().text())
-    deeds = Deeds(world)
+    world = kind.make(seed, kind.text)
+    deeds = kind.deeds(world)
     world.start_control()
     deeds.start_other("s-0")
     deeds.start_other("r-0")
@@ -63,6 +76,7 @@ def _end(world: World) -> None:
 
 def _heal(world: World) -> None:
     world.fates.clear()
+    world.failing = {}
     world.store.broken_until = 0.0
     for worker in tuple(world.workers.values()):
         worker.thaw()
@@ -87,6 +101,7 @@ def _settle(world: World, deeds: Deeds) -> None:
     until = world.agenda.now + QUIET_MAX_S
     while complaints and world.agenda.now < until:
         _give_back(world)
+        deeds.settle()
         for name in OTHERS:
             control = world.control
             wanted = control is not None and name in control.fleet.instances
@@ -123,25 +138,25 @@ def _give_back(world: World) -> None:
             world.ask(SetInstanceWeight(name, 1.0))
 
 
-def failure(seed: int, steps: Sequence[Step]) -> str:
+def failure(seed: int, steps: Sequence[Step], kind: Kind = PLAIN) -> str:
     """How the schedule fails, the law first; "" when it does not."""
     try:
-        play(seed, steps)
+        play(seed, steps, kind)
     except Exception as exc:  # a law, or whatever a bug raises: both are to be shown
         return f"{type(exc).__name__}: {exc}"
     return ""
 
 
-def shortened(seed: int, steps: tuple[Step, ...]) -> tuple[int, ...]:
+def shortened(seed: int, steps: tuple[Step, ...], kind: Kind = PLAIN) -> tuple[int, ...]:
     """Indices of as few steps as were found that still fail by the same law."""
     kept = list(range(len(steps)))
-    law = failure(seed, steps).split(":")[:2]
+    law = failure(seed, steps, kind).split(":")[:2]
     size = len(kept) // 2
     while size:
         at = 0
         while at < len(kept):
             fewer = kept[:at] + kept[at + size :]
-            if failure(seed, [steps[index] for index in fewer]).split(":")[:2] == law:
+            if failure(seed, [steps[index] for index in fewer], kind).split(":")[:2] == law:
                 kept = fewer
             else:
                 at += size

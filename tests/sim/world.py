@@ -21,6 +21,7 @@ from gateway.fleet import events as e
 from gateway.fleet.durable import GENERATIONS, counter_change
 from gateway.fleet.restore import Life, restore
 from gateway.messages import Exit, Kill, Message, Publish, Serving, Spawn
+from gateway.records import Outcome
 from gateway.state.settle import unsettled
 from gateway.state.shared import GENERATION, IDENTITY, Segment, create
 from sluicegate.v1.states import State
@@ -71,6 +72,7 @@ class World(Facts):
         self.tokens: dict[str, str] = {}
         self._placed: dict[str, tuple[str, str, str]] = {}  # model, version, device of a launch
         self.fates: dict[str, list[str]] = {}  # of the next lives
+        self.failing: dict[str, float] = {}  # share of failed answers, by version
         self.load_s = 0.4
         self.wall_s = 1_000_000.0
         self.signals = 0
@@ -420,3 +422,11 @@ class World(Facts):
         if not able:
             return None
         return Request(self.rng.choice(able), model, pin, key, seconds, harmless)
+
+    def outcome(self, version: str) -> Outcome:
+        share = self.failing.get(version, 0.0)
+        failed = share > 0 and self.rng.random() < share
+        return Outcome.INSTANCE_ERROR if failed else Outcome.SERVED
+
+    def attempted(self, model: str, version: str, outcome: Outcome) -> None:
+        """An attempt has ended by what its instance did."""
