@@ -148,8 +148,8 @@ class Rollout(Table):
     keep_old_s: Seconds = 600
     failure_limit: float = Field(0.05, gt=0, lt=1)
     false_alarm: float = Field(0.01, gt=0, lt=0.5)
-    latency_ratio_max: float = Field(2, ge=0, le=1000, allow_inf_nan=False)
-    ttft_ratio_max: float = Field(2, ge=0, le=1000, allow_inf_nan=False)
+    latency_ratio_max: float = Field(1.5, ge=0, le=1000, allow_inf_nan=False)
+    ttft_ratio_max: float = Field(1.5, ge=0, le=1000, allow_inf_nan=False)
     at_rollback: Literal["finish", "cut"] = "finish"
     validation: Validation = Validation()
 

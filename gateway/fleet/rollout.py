@@ -214,8 +214,8 @@ def rules(keys: Keys) -> Rules:
     return Rules(
         failure_limit=keys.failure_limit,
         false_alarm=keys.false_alarm,
-        latency_ratio_max=keys.latency_ratio_max or inf,
-        ttft_ratio_max=keys.ttft_ratio_max or inf,
+        latency_ratio_max=keys.latency_ratio_max,
+        ttft_ratio_max=keys.ttft_ratio_max,
     )
 
 

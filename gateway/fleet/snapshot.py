@@ -27,6 +27,7 @@ from gateway.store.base import Change
 # after another would have a thousand of them made. A small fleet has no such trouble.
 GROWTH_S: Final = 100e-6
 GROWTH_FREE: Final = 50  # instances
+NONE_BLOCKED: Final[Mapping[str, Rollout]] = {}
 
 
 class Stage(Enum):
@@ -195,9 +196,12 @@ class FleetSnapshot:
         many = self.rollouts.get(model, ())
         return many[-1] if many else None
 
-    def blocked(self, model: str) -> dict[str, Rollout]:
+    def blocked(self, model: str) -> Mapping[str, Rollout]:
         """Versions to which nothing is sent, and the rollback that says so."""
-        last = {one.version: one for one in self.rollouts.get(model, ())}
+        many = self.rollouts.get(model)
+        if not many:  # asked again and again, for each instance
+            return NONE_BLOCKED
+        last = {one.version: one for one in many}
         watch = self.watches.get(model)
         condemned = watch is not None and watch.condemned
         return {

@@ -4,6 +4,7 @@ from typing import Final
 
 from gateway.control import Ask
 from gateway.fleet.commands import Command, Launch, ReadCounts
+from gateway.fleet.durable import overrides_change, replicas_change
 from gateway.fleet.events import (
     Asked,
     ChildExited,
@@ -18,11 +19,13 @@ from gateway.fleet.events import (
 )
 from gateway.fleet.registry import hashed
 from gateway.fleet.rollout import Rollout
+from gateway.fleet.rollout_documents import rollout_change, watch_change
 from gateway.fleet.rollout_events import CountsRead
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.rollout.counts import NOTHING, Counts
 from gateway.rollout.machine import Phase
 from gateway.rollouts import StartRollout
+from gateway.store.base import Documents
 from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import begun, only, play, status
 
@@ -140,3 +143,17 @@ def gone(fleet: FleetSnapshot, now: float) -> FleetSnapshot:
         fleet, _ = play(fleet, SlotSent(0, token, now), SlotEmptied(0, token, now))
     fleet, _ = play(fleet, ChildExited(f"instance.{NEW}", 9, 0, now))
     return fleet
+
+
+def stored(fleet: FleetSnapshot) -> Documents:
+    """What a store holds that has taken everything."""
+    puts = [
+        overrides_change("m", fleet.overrides["m"]),
+        replicas_change("m", fleet.replica_overrides["m"]),
+        rollout_change(rollout(fleet)),
+        watch_change(rollout(fleet), fleet.watches["m"]),
+    ]
+    documents: Documents = {}
+    for put in puts:
+        documents.setdefault(put.kind, {})[put.key] = put.document
+    return documents

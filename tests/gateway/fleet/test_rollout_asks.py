@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from gateway.config import parse
 from gateway.control import Ask, Denied, Receipt, ResetWeights, SetWeights
 from gateway.fleet.commands import Answer, Command
-from gateway.fleet.events import Asked, SettingsRead, Ticked
+from gateway.fleet.events import Asked, ChildrenSeen, SettingsRead, Ticked, WorkerLinked
+from gateway.fleet.restore import Life, restore
 from gateway.fleet.rollout import shares
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.rollout.machine import Phase
@@ -19,10 +20,11 @@ from gateway.rollouts import (
     RetryRollout,
     StartRollout,
 )
-from tests.gateway.fleet.builders import only, play
+from tests.gateway.fleet.builders import LAYOUT, only, play
 from tests.gateway.fleet.rolling import (
     CONFIG,
     NEW,
+    OLD,
     Traffic,
     asked,
     at,
@@ -33,6 +35,7 @@ from tests.gateway.fleet.rolling import (
     serving,
     start,
     stepping,
+    stored,
     weights,
 )
 
@@ -266,6 +269,51 @@ def test_a_promoted_version_that_the_file_names_later_is_not_started_again() -> 
     assert fleet.overrides == {}
     assert fleet.launches[NEW] == before
     assert weights(fleet)["2"] == 100.0
+
+
+def test_a_file_that_was_changed_while_no_gateway_ran_does_not_take_the_weights() -> None:
+    """It could not be refused: what it says counts when the rollout has ended."""
+    before = stepping(Traffic())
+    file = CONFIG.replace('"1" = 100', '"1" = 50, "2" = 50, "3" = 7')
+    life = Life(LAYOUT, 1, before.generation, 20.0, 0.0)
+    running = {f"instance.{name}": 9 for name in (OLD, NEW)}
+    fleet, _ = play(
+        restore(parse(file), stored(before), life),
+        ChildrenSeen({"worker0.0": 7, **running}, 1, frozenset(), 20.0),
+        WorkerLinked(0, 0, 7, before.generation, 20.0),
+    )
+    assert at(fleet) == (Phase.STEP, 1)
+    in_force = {version: one.weight for version, one in fleet.weights("m").items()}
+    assert in_force == {"1": 95.0, "2": 5.0, "3": 0.0}
+    assert set(fleet.launches) == {OLD, NEW}
+    fleet, _ = ask(fleet, AbortRollout("m"), 30.0)
+    assert set(fleet.blocked("m")) == {"2"}
+    in_force = {version: one.weight for version, one in fleet.weights("m").items()}
+    assert in_force == {"1": 50.0, "2": 50.0, "3": 7.0}  # as the file has it; 2 is blocked
+
+
+def test_a_file_that_gives_weight_to_what_was_rolled_back_is_refused_by_name() -> None:
+    fleet, _ = ask(stepping(Traffic()), AbortRollout("m", "too slow"), 13.0)
+    fleet = gone(fleet, 15.0)
+    text = CONFIG.replace('"1" = 100', '"1" = 50, "2" = 50')
+    fleet, said = read(fleet, text, 20.0)
+    assert isinstance(said, Denied)
+    assert [problem.path for problem in said.problems] == ["model[0].weights.2"]
+    assert "too slow" in str(said.problems[0])
+    _, said = read(fleet, CONFIG.replace('"1" = 100', '"1" = 50, "2" = 0'), 21.0)
+    assert isinstance(said, Receipt)
+
+
+def test_a_weight_by_override_lifts_the_block() -> None:
+    fleet, _ = ask(stepping(Traffic()), AbortRollout("m"), 13.0)
+    fleet, _ = read(gone(fleet, 15.0), CONFIG.replace('"1" = 100', '"1" = 100, "2" = 0'), 16.0)
+    both = {"1": 1.0, "2": 1.0}
+    fleet, said = ask(fleet, SetWeights("m", both), 17.0)
+    assert (said, set(fleet.blocked("m"))) == ("conflict", {"2"})
+    fleet, said = ask(fleet, SetWeights("m", both, override=True), 18.0)
+    assert (said, set(fleet.blocked("m"))) == ("", set())
+    assert at(fleet)[0] is Phase.ROLLED_BACK
+    assert {name: one.weight for name, one in fleet.weights("m").items()} == both
 
 
 def test_ticks_alone_move_nothing() -> None:

@@ -8,7 +8,6 @@ from gateway.config import parse
 from gateway.control import Denied
 from gateway.fleet.commands import Answer, ReadNeeds, Validate, Write
 from gateway.fleet.decide import decide
-from gateway.fleet.durable import overrides_change, replicas_change
 from gateway.fleet.events import (
     ChildExited,
     ChildrenSeen,
@@ -20,12 +19,10 @@ from gateway.fleet.events import (
     WriteFailed,
 )
 from gateway.fleet.restore import Life, restore
-from gateway.fleet.rollout_documents import rollout_change, watch_change
 from gateway.fleet.rollout_events import CountsRead, Validated
 from gateway.fleet.snapshot import FleetSnapshot, Stage
 from gateway.rollout.machine import Phase
 from gateway.rollouts import AbortRollout, CheckView
-from gateway.store.base import Documents
 from tests.gateway.fleet.builders import LAYOUT, follow_up, only, play, targets
 from tests.gateway.fleet.rolling import (
     CONFIG,
@@ -40,6 +37,7 @@ from tests.gateway.fleet.rolling import (
     serving,
     start,
     stepping,
+    stored,
     weights,
 )
 
@@ -246,17 +244,3 @@ def test_the_counters_of_another_gateway_begin_the_window_again() -> None:
     assert after.watches["m"].held_s == 0.0
     assert after.watches["m"].canary.requests == 0
     assert after.watches["m"].evidence == before.evidence
-
-
-def stored(fleet: FleetSnapshot) -> Documents:
-    """What a store holds that has taken everything."""
-    puts = [
-        overrides_change("m", fleet.overrides["m"]),
-        replicas_change("m", fleet.replica_overrides["m"]),
-        rollout_change(rollout(fleet)),
-        watch_change(rollout(fleet), fleet.watches["m"]),
-    ]
-    documents: Documents = {}
-    for put in puts:
-        documents.setdefault(put.kind, {})[put.key] = put.document
-    return documents
