@@ -1,15 +1,19 @@
 """What operators ask of a rollout, who owns the weights, and what a new file may say meanwhile."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config import parse
 from gateway.control import Ask, Denied, Receipt, ResetWeights, SetWeights
-from gateway.fleet.commands import Answer, Command
+from gateway.fleet.commands import Answer, Command, Write
+from gateway.fleet.decide import decide
 from gateway.fleet.events import Asked, ChildrenSeen, SettingsRead, Ticked, WorkerLinked
 from gateway.fleet.restore import Life, restore
 from gateway.fleet.rollout import shares
+from gateway.fleet.rollout_events import CountsRead
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.rollout.machine import Phase
 from gateway.rollouts import (
@@ -20,7 +24,7 @@ from gateway.rollouts import (
     RetryRollout,
     StartRollout,
 )
-from tests.gateway.fleet.builders import LAYOUT, only, play
+from tests.gateway.fleet.builders import LAYOUT, follow_up, only, play
 from tests.gateway.fleet.rolling import (
     CONFIG,
     NEW,
@@ -151,6 +155,22 @@ def test_promoted_it_does_not_wait() -> None:
     assert weights(fleet) == {"1": 0.0, "2": 100.0}
     assert ask(fleet, PromoteRollout("m"), 15.0)[1] == "conflict"
     assert ask(fleet, PauseRollout("m"), 15.0)[1] == "conflict"
+
+
+def test_a_step_that_passes_while_it_is_promoted_is_not_promoted_twice() -> None:
+    traffic = Traffic()
+    fleet = stepping(traffic)
+    for now in range(12, 21):
+        fleet, _ = traffic.second(fleet, float(now), counts(50), counts(50))
+    fleet, (write, *_) = decide(fleet, asked(PromoteRollout("m"), 20.5))
+    assert isinstance(write, Write)
+    fleet, _ = decide(fleet, Ticked(21.0))
+    fleet, _ = decide(fleet, CountsRead("m", "2", traffic.canary, traffic.stable, 21.0))
+    assert len(fleet.asks) == 2  # the step has passed, too, and waits for the store
+    fleet, commands = decide(fleet, replace(write.then, now=21.1))
+    fleet, _ = follow_up(fleet, commands, 21.1)
+    assert at(fleet) == (Phase.STEP, 2)
+    assert fleet.asks == ()
 
 
 def test_a_gate_waits_for_somebody() -> None:
