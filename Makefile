@@ -15,7 +15,7 @@ COMPILED := $(BIN)/python .ci/compiled.py
 PLANE := $(addprefix tests/gateway/,test_native.py wire routing state dataplane)
 PYTHON ?= $(shell .ci/find-python)
 
-.PHONY: help run test test-fast sim sim-rollouts rollout-sim test-compiled lint format docs proto models lock wheels bench bench-quick bench-lifecycle http-cases chaos fixtures clean
+.PHONY: help run test test-fast sim sim-rollouts rollout-sim test-compiled lint format docs proto models lock wheels bench bench-quick bench-lifecycle bench-engine http-cases chaos fixtures clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -114,6 +114,9 @@ FIXTURES := var/fixtures-venv
 $(FIXTURES)/ready: tests/backends/engines/llm/make_families.txt | $(VENV)/ready
 	@rm -rf $(FIXTURES); $(BIN)/python -m venv $(FIXTURES)
 	@$(FIXTURES)/bin/pip install --disable-pip-version-check --quiet -r $< && touch $@
+
+bench-engine: $(FIXTURES)/ready $(SNAPSHOT)/manifest.toml ## decode and prefill beside torch, in the environment of `make fixtures`; its part of docs/instance.md (8 minutes)
+	@$(BIN)/python -m tests.bench.engine --snapshot $(SNAPSHOT) --peer $(FIXTURES)/bin/python --write docs/instance.md $(ARGS)
 
 fixtures: $(FIXTURES)/ready ## tests/golden/families anew, from transformers and torch (about 1 GB, once)
 	@$(FIXTURES)/bin/python tests/backends/engines/llm/make_families.py tests/golden/families

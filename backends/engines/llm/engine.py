@@ -116,7 +116,7 @@ class LlmEngine:
         total = weights_bytes(weights.shape, "float32")  # as they are held, however stored
         graph = import_module("backends.engines.llm.graph")
         dtype = self._ms.float32  # CPU kernels of half precision are slower or absent
-        self._decoder = graph.Decoder(weights.shape, self.slots, self.max_seq_len, dtype)
+        self._decoder = graph.Decoder(weights.shape, self.slots, self._shapes.windows, dtype)
         self._decoder.fill(weights)
         self._decoder.set_train(False)
         self.vocab = weights.shape.vocab
@@ -148,7 +148,8 @@ class LlmEngine:
     def _call(self, *inputs: Any) -> NDArray[np.float32]:
         *arrays, window = inputs
         tensors = [self._ms.Tensor(np.asarray(values, np.int32)) for values in arrays]
-        logits: NDArray[np.float32] = self._decoder(*tensors, window).asnumpy()
+        parts = self._shapes.parts_of(window)
+        logits: NDArray[np.float32] = self._decoder(*tensors, parts).asnumpy()
         return logits
 
     def memory_bytes(self) -> int:

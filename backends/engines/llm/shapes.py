@@ -12,8 +12,10 @@ from typing import Final
 # A short question fits 32 ids; 128 keeps the multiplications large while a chunk still takes well
 # under half a second, which is what a neighbour's stream pauses for.
 PREFILL_LENGTHS: Final = (32, 128)
-# Most answers end within 256 positions, and a decode over 256 reads a quarter of a 1024 cache.
-DECODE_WINDOWS: Final = (256,)
+# Most answers end within 255 positions, and a decode over them reads a quarter of a 1024 cache. The
+# cache is kept in parts that end where a window ends, each with a spare row: 255 make 256 rows.
+DECODE_WINDOWS: Final = (255,)
+WINDOW_SAVES_MIN: Final = 32  # positions; for fewer a window is not worth its compiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,10 @@ class Shapes:
     def __len__(self) -> int:
         return len(self.prefills) + len(self.windows)
 
+    def parts_of(self, window: int) -> int:
+        """How many parts of the cache a decode over `window` reads."""
+        return self.windows.index(window) + 1
+
     def prefill_for(self, count: int) -> int:
         return next(ids for ids in self.prefills if ids >= count)
 
@@ -53,5 +59,5 @@ def promised(length: int) -> Shapes:
     prefills = tuple(ids for ids in PREFILL_LENGTHS if ids < length)
     if len(prefills) < len(PREFILL_LENGTHS):
         prefills += (length,)  # shorter than the longest chunk: one chunk holds any prompt
-    windows = tuple(window for window in DECODE_WINDOWS if window < length)
+    windows = tuple(each for each in DECODE_WINDOWS if each + WINDOW_SAVES_MIN <= length)
     return Shapes(prefills, (*windows, length))

@@ -1,8 +1,11 @@
-"""The weights of a snapshot, fused the way the graph wants them.
+"""The weights of a snapshot, the way the graph wants them.
 
 Floor 3, I/O.
-Q, K and V are one matrix in the graph, and so are gate and up: fewer, larger multiplications. One
-layer is in memory beside what the graph holds already.
+A step on a CPU pays microseconds for each operation, so what can be multiplied in advance is: Q, K
+and V are one matrix; the weights of norms and the scale of scores are in the matrices; and rows
+are balanced, which makes an RMS norm the one operation LayerNorm (see `balanced`). Gate and up stay
+apart: taking their product apart again costs more. One layer is in memory beside what the graph
+holds already.
 """
 
 import json
@@ -28,20 +31,20 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    attention_norm: Floats
-    qkv: Floats  # [(heads + 2 kv_heads) * head_dim, hidden]
+    qkv: Floats  # [(heads + 2 kv_heads) * head_dim, hidden + 1]
     qkv_bias: Floats | None  # Qwen2 has one
     qk_norm: Floats | None  # [heads + kv_heads, head_dim]; Qwen3 has one
-    out: Floats
-    feed_forward_norm: Floats
-    gate_up: Floats  # [2 * feed_forward, hidden]
-    down: Floats
+    out: Floats  # [hidden + 1, heads * head_dim]
+    gate: Floats  # [feed_forward, hidden + 1]
+    up: Floats
+    down: Floats  # [hidden + 1, feed_forward]
 
 
 @dataclass(frozen=True, slots=True)
 class OuterWeights:
     embedding: Floats
-    norm: Floats
+    balance: Floats  # [hidden + 1, hidden]: makes rows of the embedding balanced
+    norm: Floats  # [hidden, hidden + 1]: the last norm, of rows as the output matrix wants them
     head: Floats | None  # None: the embedding is the output matrix too
 
 
@@ -67,28 +70,47 @@ class Weights:
     def layer(self, i: int) -> LayerWeights:
         prefix = f"model.layers.{i}"
         attention, gated = f"{prefix}.self_attn", f"{prefix}.mlp"
-        biased, normed = self.shape.has_biases, self.shape.has_head_norms
+        into_attention = self._norm(f"{prefix}.input_layernorm.weight")
+        into_gated = self._norm(f"{prefix}.post_attention_layernorm.weight")
+        scaled = self._scaled()
+        qkv = self._fused([f"{attention}.{name}_proj.weight" for name in "qkv"])
+        biases = [f"{attention}.{name}_proj.bias" for name in "qkv"]
         return LayerWeights(
-            attention_norm=self._read(f"{prefix}.input_layernorm.weight"),
-            qkv=self._fused([f"{attention}.{name}_proj.weight" for name in "qkv"]),
-            qkv_bias=self._fused([f"{attention}.{n}_proj.bias" for n in "qkv"]) if biased else None,
-            qk_norm=self._head_norms(attention) if normed else None,
-            out=self._read(f"{attention}.o_proj.weight"),
-            feed_forward_norm=self._read(f"{prefix}.post_attention_layernorm.weight"),
-            gate_up=self._fused([f"{gated}.gate_proj.weight", f"{gated}.up_proj.weight"]),
-            down=self._read(f"{gated}.down_proj.weight"),
+            qkv=balanced(qkv * into_attention * scaled[:, None]),
+            qkv_bias=self._fused(biases) * scaled if self.shape.has_biases else None,
+            qk_norm=self._head_norms(attention) if self.shape.has_head_norms else None,
+            out=balanced(self._read(f"{attention}.o_proj.weight").T).T,
+            gate=balanced(self._read(f"{gated}.gate_proj.weight") * into_gated),
+            up=balanced(self._read(f"{gated}.up_proj.weight") * into_gated),
+            down=balanced(self._read(f"{gated}.down_proj.weight").T).T,
         )
 
     def outer(self) -> OuterWeights:
+        balance = balanced(np.eye(self.shape.hidden, dtype=np.float32))
         return OuterWeights(
             embedding=self._read("model.embed_tokens.weight"),
-            norm=self._read("model.norm.weight"),
+            balance=balance.T,
+            norm=self._norm("model.norm.weight")[:, None] * balance,
             head=None if self.shape.tied else self._read("lm_head.weight"),
         )
+
+    def _norm(self, name: str) -> Floats:
+        """Times the root of the share of numbers: LayerNorm takes a mean over one more."""
+        hidden = self.shape.hidden
+        return self._read(name) * np.float32((hidden / (hidden + 1)) ** 0.5)
+
+    def _scaled(self) -> Floats:
+        """A factor for each row of Q, K and V: scores are divided by the root of `head_dim`."""
+        shape = self.shape
+        rows = np.ones((shape.heads + 2 * shape.kv_heads) * shape.head_dim, np.float32)
+        if not shape.has_head_norms:  # those undo whatever their input is times
+            rows[: shape.heads * shape.head_dim] = shape.head_dim**-0.5
+        return rows
 
     def _head_norms(self, attention: str) -> Floats:
         """A row for each head, so that queries and keys are one multiplication."""
         q, k = (self._read(f"{attention}.{name}_norm.weight") for name in "qk")
+        q = q * np.float32(self.shape.head_dim**-0.5)
         return np.concatenate(
             [np.tile(q, (self.shape.heads, 1)), np.tile(k, (self.shape.kv_heads, 1))]
         )
@@ -100,6 +122,21 @@ class Weights:
         values = self._files[name].read(name)
         self._on_bytes(values.nbytes)
         return values
+
+
+def balanced(rows: Floats) -> Floats:
+    """Each row with one number more, of the same length and with the sum 0.
+
+    Where that is done to all that a residual row is made of, and to all that it is multiplied with,
+    products are what they were, and LayerNorm, which first takes the mean off, finds none to take.
+    It is a reflection of space: the new axis goes to the direction of equal numbers. The sum s of
+    n - 1 numbers becomes s / sqrt(n) on the new axis, and s / (n - sqrt(n)) less on the others.
+    """
+    n = rows.shape[1] + 1
+    sums = rows.sum(axis=1, keepdims=True, dtype=np.float64)
+    wide = np.concatenate([rows - sums / (n - n**0.5), sums / n**0.5], axis=1)
+    made: Floats = wide.astype(np.float32)
+    return made
 
 
 def _read_shape(path: Path) -> Transformer:

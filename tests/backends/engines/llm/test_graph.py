@@ -82,7 +82,7 @@ def test_a_prompt_in_chunks_gives_what_the_whole_prompt_gives(model: Model, chun
 def test_decodes_go_on_where_the_prefill_ended_and_past_the_short_window(model: Model) -> None:
     ids = text(250, seed=3)
     model.prefill(2, ids)
-    for id_ in text(12, seed=4):  # 256 lies in the middle
+    for id_ in text(12, seed=4):  # 255 lies in the middle
         ids.append(id_)
         logits = model.decode({2: id_}, {2: len(ids) - 1})
         model.expect(logits[2], ids)

@@ -10,8 +10,9 @@ from backends.engines.llm.shapes import DecodeShape, PrefillShape, Shapes, promi
 @pytest.mark.parametrize(
     ("length", "shapes"),
     [
-        (1024, Shapes((32, 128), (256, 1024))),
-        (256, Shapes((32, 128), (256,))),
+        (1024, Shapes((32, 128), (255, 1024))),
+        (287, Shapes((32, 128), (255, 287))),
+        (286, Shapes((32, 128), (286,))),
         (100, Shapes((32, 100), (100,))),
         (128, Shapes((32, 128), (128,))),
         (16, Shapes((16,), (16,))),
@@ -34,15 +35,20 @@ def test_every_chunk_and_every_position_has_the_smallest_shape_that_holds_it(
 
 
 def test_a_window_holds_its_own_positions_and_not_the_next() -> None:
-    assert promised(1024).window_for(255) == 256
-    assert promised(1024).window_for(256) == 1024
+    assert promised(1024).window_for(254) == 255
+    assert promised(1024).window_for(255) == 1024
+
+
+def test_a_decode_reads_the_parts_of_the_cache_up_to_its_window() -> None:
+    assert [promised(1024).parts_of(window) for window in (255, 1024)] == [1, 2]
+    assert promised(100).parts_of(100) == 1
 
 
 def test_the_order_of_compiling_is_fixed_and_names_each_shape_once() -> None:
     assert list(promised(1024)) == [
         PrefillShape(32),
         PrefillShape(128),
-        DecodeShape(256),
+        DecodeShape(255),
         DecodeShape(1024),
     ]
     assert len(promised(1024)) == 4
