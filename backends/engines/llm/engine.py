@@ -71,7 +71,7 @@ class LlmEngine:
     def load(self, report: Report) -> None:
         """Raises: DependencyMissing, SnapshotInvalid, LoadFailed."""
         report(Phase.LOADING_MODEL, 0.0, "importing MindSpore")
-        name = self._cache_name()
+        name = self.cache_name()
         if runtime.is_fresh():
             with CompileCache(self._cache_root, name) as cache:
                 self._load(report, cache.folder, "read" if cache.warm else "compiled")
@@ -89,7 +89,8 @@ class LlmEngine:
         self._run_shapes(report, Phase.WARMING_UP, "run again")
         verify(self)
 
-    def _cache_name(self) -> str:
+    def cache_name(self) -> str:
+        """Of the folder of compiled graphs. Raises: DependencyMissing."""
         code = (Path(__file__).with_name("graph.py"), Path(rope.__file__))  # both are compiled in
         parts = {
             "weights": self._snapshot.manifest.digest,
@@ -101,7 +102,7 @@ class LlmEngine:
             "machine": platform.machine(),
             "code": hashlib.sha256(b"".join(file.read_bytes() for file in code)).hexdigest(),
         }
-        return key(parts)
+        return key(self._snapshot.manifest.model, parts)
 
     def _load_weights(self, report: Report) -> None:
         read = 0

@@ -1,12 +1,13 @@
 """A compile cache is used again only if it is whole and nobody died of it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from backends.engines.llm.cache import CompileCache, key
+from backends.engines.llm.cache import KEPT, CompileCache, key
 
 DIES = """
 import os, pathlib, sys
@@ -108,8 +109,84 @@ def visible(root: Path) -> list[str]:
     return [path.name for path in root.iterdir() if path.name != ".lock"]
 
 
-def test_the_name_depends_on_every_part() -> None:
+@pytest.mark.parametrize("damage", [b"", b"gr", b"grapf", b"graph and more"])
+def test_a_file_that_is_not_what_was_compiled_is_compiled_anew(
+    tmp_path: Path, damage: bytes
+) -> None:
+    compiled(tmp_path)
+    (tmp_path / "k" / "graph").write_bytes(damage)
+    compiled(tmp_path)
+    with CompileCache(tmp_path, "k") as cache:
+        assert cache.warm
+
+
+@pytest.mark.parametrize("sums", [None, "", "[]", "{", '{"graph": 1}', '{"gone": "00"}'])
+def test_a_folder_without_its_checksums_is_compiled_anew(tmp_path: Path, sums: str | None) -> None:
+    compiled(tmp_path)
+    file = tmp_path / "k" / ".sums"
+    file.unlink() if sums is None else file.write_text(sums)
+    compiled(tmp_path)
+    assert visible(tmp_path) == ["k"]
+
+
+def test_a_file_that_is_gone_is_compiled_anew(tmp_path: Path) -> None:
+    compiled(tmp_path)
+    (tmp_path / "k" / "graph").unlink()
+    compiled(tmp_path)
+
+
+def used(root: Path, name: str, at_ns: int) -> None:
+    with CompileCache(root, name):
+        pass
+    os.utime(root / name, ns=(at_ns, at_ns))  # clocks of file systems are coarse
+
+
+def test_of_a_model_the_folders_used_last_are_kept(tmp_path: Path) -> None:
+    names = [key("m", {"slots": slots}) for slots in range(KEPT + 3)]
+    other = [key("other", {"slots": slots}) for slots in range(2)]
+    for at, name in enumerate([*other, *names[:KEPT]]):
+        used(tmp_path, name, at)
+    used(tmp_path, names[0], KEPT + 10)  # read again, so the second is the oldest now
+    for at, name in enumerate(names[KEPT:], KEPT + 11):
+        used(tmp_path, name, at)
+    kept = {*other, names[0], *names[4:]}
+    assert set(visible(tmp_path)) == kept
+    assert len(kept) == KEPT + len(other)
+
+
+def test_what_is_not_a_folder_of_graphs_stays(tmp_path: Path) -> None:
+    (tmp_path / "fetched").mkdir()
+    (tmp_path / "m.baseline").write_text("")
+    old = "0123456789abcdef01234567"  # as older programs named it
+    (tmp_path / old).mkdir()
+    os.utime(tmp_path / old, ns=(0, 0))
+    for slots in range(KEPT):
+        used(tmp_path, key("m", {"slots": slots}), slots + 1)
+    assert {"fetched", "m.baseline"} <= set(visible(tmp_path))
+    assert old not in visible(tmp_path)
+
+
+def test_a_folder_that_somebody_reads_is_not_removed(tmp_path: Path) -> None:
+    names = [key("m", {"slots": slots}) for slots in range(KEPT + 1)]
+    used(tmp_path, names[0], 0)
+    with CompileCache(tmp_path, names[0]) as reader:
+        os.utime(tmp_path / names[0], ns=(0, 0))
+        for at, name in enumerate(names[1:], 1):
+            used(tmp_path, name, at)
+        assert reader.warm
+        assert names[0] in visible(tmp_path)
+    used(tmp_path, names[1], 99)
+    assert names[0] in visible(tmp_path)  # the end of a use is a use
+    assert len(visible(tmp_path)) == KEPT
+
+
+def test_the_name_depends_on_the_model_and_on_every_part() -> None:
     parts = {"weights": "abc", "slots": 4}
-    names = {key(parts), key({**parts, "slots": 8}), key({**parts, "weights": "abd"})}
-    assert len(names) == 3
-    assert key(parts) == key(dict(reversed(parts.items())))
+    names = {
+        key("m", parts),
+        key("n", parts),
+        key("m", {**parts, "slots": 8}),
+        key("m", {**parts, "weights": "abd"}),
+    }
+    assert len(names) == 4
+    assert key("m", parts) == key("m", dict(reversed(parts.items())))

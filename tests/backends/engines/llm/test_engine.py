@@ -1,14 +1,20 @@
 """A load from its first report to its verification, and what it refuses."""
 
+import os
+import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from backends.engines import runtime
 from backends.engines.llm.engine import LlmEngine
 from backends.errors import DependencyMissing, LoadFailed, SnapshotInvalid
+from backends.snapshots.manifest import FileEntry
+from backends.snapshots.repository import Snapshot
 from sluicegate.v1.states import Phase
 from tests.backends.conftest import tiny_snapshot
 
@@ -81,3 +87,71 @@ def without_mindspore(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_mindspore_a_load_says_how_to_install_it(tmp_path: Path) -> None:
     with pytest.raises(DependencyMissing, match=r"pip install 'sluicegate\[mindspore\]'"):
         engine(tmp_path).load(quiet)
+
+
+def test_graphs_of_other_weights_slots_lengths_shapes_or_programs_are_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = tiny_snapshot(tmp_path / "model", "llama", 300, 2)
+    manifest = snapshot.manifest
+    entry = FileEntry("model.safetensors", 1, "0" * 64)
+    weighed = Snapshot(snapshot.folder, replace(manifest, files=(entry,)))
+    engines = {
+        "as it is": LlmEngine(snapshot, tmp_path),
+        "weights": LlmEngine(weighed, tmp_path),
+        "slots": LlmEngine(snapshot, tmp_path, slots=3),
+        "length": LlmEngine(snapshot, tmp_path, max_seq_len=299),
+        "device": LlmEngine(snapshot, tmp_path, device_target="Ascend"),
+    }
+    names = {what: engine.cache_name() for what, engine in engines.items()}
+    monkeypatch.setattr(runtime, "version", lambda: "2.99")
+    names["version"] = engines["as it is"].cache_name()
+    monkeypatch.undo()
+    monkeypatch.setattr("backends.engines.llm.shapes.DECODE_WINDOWS", (100,))
+    names["shapes"] = LlmEngine(snapshot, tmp_path).cache_name()
+    assert len(set(names.values())) == len(names)
+    monkeypatch.undo()
+    assert LlmEngine(snapshot, tmp_path / "elsewhere").cache_name() == names["as it is"]
+
+
+LIFE = """
+import pathlib, sys
+from backends.engines.llm.engine import LlmEngine
+from sluicegate.v1.states import Phase
+from tests.backends.conftest import tiny_snapshot
+folder = pathlib.Path(sys.argv[1])
+engine = LlmEngine(tiny_snapshot(folder / "model", "llama", 16, 2), folder / "cache",
+                   slots=int(sys.argv[2]))
+words = {}
+engine.load(lambda phase, share, said: words.setdefault(phase, said))
+print("said:", words[Phase.COMPILING])
+"""
+
+
+def life(folder: Path, slots: int = 2) -> str:
+    """Whether a process of its own, whose load succeeded, read its graphs or compiled them."""
+    script = folder / "life.py"  # MindSpore reads the file that argv[0] names
+    script.write_text(LIFE)
+    done = subprocess.run(
+        [sys.executable, str(script), str(folder), str(slots)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    said = next(line for line in done.stdout.splitlines() if line.startswith("said:"))
+    return said.rpartition(" ")[2]
+
+
+@pytest.mark.mindspore
+def test_a_damaged_cache_and_one_of_other_slots_lead_to_compiling_and_not_to_a_crash(
+    tmp_path: Path,
+) -> None:
+    assert life(tmp_path) == "compiled"
+    assert life(tmp_path, slots=3) == "compiled"  # in the same root; MindSpore would not notice
+    assert life(tmp_path) == "read"
+    graphs = list((tmp_path / "cache").rglob("*.mindir"))
+    assert graphs
+    for graph in graphs:
+        graph.write_bytes(graph.read_bytes()[: graph.stat().st_size // 2])
+    assert life(tmp_path) == "compiled"
