@@ -139,8 +139,11 @@ def _begin(terminal: Terminal, model: str, wish: Wish, make: Make) -> None:
     """The plan; then, when that is what the operator wants, the same without a dry run."""
     how = How(dry_run=True, revision=wish.revision)
     plan = make(how)
-    if wish.dry_run:
+    if wish.dry_run and terminal.as_json:
         terminal.tell(plan, how)
+        return
+    if wish.dry_run:
+        terminal.show(*plan.changes, "nothing was started: this is the plan")
         return
     if not wish.yes:
         _ask(terminal, model, plan)

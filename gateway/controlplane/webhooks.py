@@ -8,6 +8,7 @@ answer. What is logged and shown names the hook, never its URL or its secret.
 
 import asyncio
 import logging
+import os
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -220,5 +221,6 @@ def _said(exc: Exception) -> str:
     if isinstance(exc, aiohttp.ClientConnectorDNSError):
         return "its host name is not found"
     if isinstance(exc, aiohttp.ClientConnectorError):
-        return f"no connection: {exc.os_error.strerror or type(exc.os_error).__name__}"
+        number = exc.os_error.errno
+        return f"no connection: {os.strerror(number) if number else type(exc.os_error).__name__}"
     return f"no answer: {type(exc).__name__}"

@@ -105,16 +105,21 @@ def judge(pairs: Sequence[Pair], rules: Rules, untried: int = 0) -> Report:
     if rules.answers != "off":
         checks += _answers(pairs, rules)
     failed = [one for one in checks if not one.passed]
-    told = failed or checks
     old = [pair.old for pair in pairs if pair.old is not None]
     return Report(
         passed=not failed,
-        reason="; ".join(one.text for one in told),
+        reason="; ".join(one.text for one in failed) or _passed(pairs, checks),
         checks=tuple(checks),
         new=_side([pair.new for pair in pairs]),
         old=_side(old) if old else None,
         named=_named(pairs, rules),
     )
+
+
+def _passed(pairs: Sequence[Pair], checks: Sequence[CheckView]) -> str:
+    names = [one.name for one in checks]
+    listed = " and ".join([", ".join(names[:-1]), names[-1]]) if names[1:] else names[0]
+    return f"{len(pairs)} requests were tried: {listed} passed"
 
 
 # --- checks --------------------------------------------------------------------------------------

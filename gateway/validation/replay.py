@@ -15,6 +15,7 @@ from typing import Final
 import aiohttp
 import orjson
 
+from gateway.rollouts import CheckView
 from gateway.validation import answers
 from gateway.validation.judging import Outcome, Pair, Report, Tried, judge, unusable
 from gateway.validation.orders import Order, Way
@@ -42,14 +43,16 @@ async def carry_out(order: Order) -> Report:
     tried = chosen(samples, order.way.samples_max)
     pairs, untried = await replay(tried, order.new, order.old, order.way)
     report = judge(pairs, order.rules, untried)
-    return replace(report, named=(*report.named, *_flawed(flaws)))
+    return replace(report, checks=(*report.checks, *_flawed(flaws)))
 
 
-def _flawed(flaws: Sequence[Flaw]) -> tuple[str, ...]:
-    """A line on lines that were passed over."""
+def _flawed(flaws: Sequence[Flaw]) -> tuple[CheckView, ...]:
+    """What was passed over is no failure of a version, and is said."""
     if not flaws:
         return ()
-    return (f"{len(flaws)} lines are no samples; line {flaws[0].line} {flaws[0].text}",)
+    count = "1 line is no sample" if len(flaws) == 1 else f"{len(flaws)} lines are no samples"
+    text = f"{count}: line {flaws[0].line} {flaws[0].text}"
+    return (CheckView("samples", True, text),)
 
 
 async def replay(

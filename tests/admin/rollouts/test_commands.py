@@ -66,7 +66,12 @@ def test_no_validation_is_said_by_no_samples(run: Run, served: Served) -> None:
 
 def test_a_dry_run_starts_nothing(run: Run, served: Served) -> None:
     result = run("rollout", "start", "m", "2", "--dry-run")
-    assert (result.exit_code, result.output) == (0, f"would: {PLAN}\n")
+    assert (result.exit_code, result.output) == (
+        0,
+        f"{PLAN}\nnothing was started: this is the plan\n",
+    )
+    assert document_of(run("rollout", "start", "m", "2", "--dry-run", "--json"))["dry_run"] is True
+    served.control.asked.pop()
     assert [one.dry_run for one in served.control.asked] == [True]
 
 

@@ -46,7 +46,7 @@ async def test_what_passes_exits_0_and_shows_a_table(samples: str) -> None:
     rows = [" ".join(line.split()) for line in result.output.splitlines()]
     assert rows[1].startswith("against 2 2 0 0 0 ")
     assert rows[2].startswith("baseline 2 2 0 0 0 ")
-    assert rows[-1].startswith("passed: 0 of 2 requests failed")
+    assert rows[-1].startswith("passed: 2 requests were tried: errors")
     assert sorted(path for path, _ in new.seen) == ["/v1/chat/completions", "/v2/models/m/infer"]
 
 

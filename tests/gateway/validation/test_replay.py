@@ -184,7 +184,9 @@ async def test_a_new_version_is_judged_by_the_old_one(
         report = await carry_out(order)
     assert report.passed == passed, report
     assert {one.name for one in report.checks if not one.passed} == failed
-    assert report.named[-1].startswith("1 lines are no samples; line 9 is not JSON")
+    assert report.checks[-1].text.startswith("1 line is no sample: line 9 is not JSON")
+    if passed:
+        assert report.reason == "8 requests were tried: errors, latency and answers passed"
     assert {body["temperature"] for _, body in new.seen} == {0}
 
 
