@@ -41,8 +41,8 @@ def draw(count: int, seed: int) -> Pictures:
     return pictures.reshape(count, PIXELS), labels
 
 
-def export_digits(path: Path, rows: int | None = None) -> Any:
-    """Train, and write the graph to `path`; `rows` None leaves its first dimension open.
+def export_digits(path: Path, rows: int | None = None, steps: int = STEPS) -> Any:
+    """Train for so long, and write the graph to `path`; `rows` None leaves its first one open.
 
     Gives the trained cell: pictures -> logits [rows, 10] and the digit [rows].
     """
@@ -64,7 +64,7 @@ def export_digits(path: Path, rows: int | None = None) -> Any:
     loss = nn.WithLossCell(reader.layers, nn.CrossEntropyLoss())
     step = nn.TrainOneStepCell(loss, nn.Momentum(reader.trainable_params(), 0.1, 0.9))
     step.set_train()
-    for seed in range(STEPS):
+    for seed in range(steps):
         pictures, labels = draw(BATCH, seed)
         step(ms.Tensor(pictures), ms.Tensor(labels))
     reader.set_train(False)

@@ -105,9 +105,9 @@ class Proxy:
             _cut(request)
             raise ServerGone("cut by the server") from None
         finally:
-            # Read to its end, this keeps the connection; cut short, it is closed: the server sees
-            # that nobody listens.
-            answer.close() if not answer.content.at_eof() else answer.release()
+            # aiohttp keeps the connection if the answer was read to its end, else closes it: the
+            # server sees that nobody listens.
+            answer.release()
         if answer.status < 500:
             self._standin.answered(asyncio.get_running_loop().time() - began)
         return response
