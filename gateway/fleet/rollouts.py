@@ -376,6 +376,7 @@ def deadlines(fleet: FleetSnapshot, now: float) -> list[float]:
             continue  # its answer comes by itself
         if watch.tries_at > now:
             found.append(watch.tries_at)
+            continue  # nothing is looked at before
         if rollout.phase is Phase.STARTING:
             found.append(rollout.entered + keys.ready_timeout_s)
         elif rollout.watched:

@@ -1,8 +1,12 @@
 """A rollout from its start to its end, and back from everywhere."""
 
+from dataclasses import replace
+from math import inf, nextafter
+
 from gateway.fleet.commands import Count, CountRollback, Launch
 from gateway.fleet.drain import ROLLED_BACK
 from gateway.fleet.events import ChildExited, SlotEmptied, SlotSent, Ticked
+from gateway.fleet.rollouts import deadlines
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.rollout.machine import Phase
 from gateway.rollouts import AbortRollout, RetryRollout
@@ -124,3 +128,26 @@ def test_a_rollout_is_aborted_from_everywhere_and_everything_is_as_it_was() -> N
 
 def rollout_or_none(fleet: FleetSnapshot) -> object:
     return fleet.rollout("m")
+
+
+NOW = 10_000.0
+
+
+def wakes_at(held_s: float = 0.0, asked_at: float = NOW, tries_at: float = -inf) -> float:
+    """When a rollout in its first step looks next."""
+    fleet = stepping(Traffic())
+    watch = replace(
+        fleet.watches["m"], asked_at=asked_at, read_at=NOW, held_s=held_s, tries_at=tries_at
+    )
+    return min(deadlines(replace(fleet, watches={"m": watch}), NOW))
+
+
+def test_a_rest_of_rounding_is_not_read_for_ever() -> None:
+    """10 s were held but for the last bit: the next reading was due at once, again and again."""
+    assert wakes_at(held_s=9.5) == NOW + 0.5
+    assert NOW < wakes_at(held_s=nextafter(10.0, 0.0)) < NOW + 0.1
+
+
+def test_nothing_is_looked_at_before_the_store_is_tried_again() -> None:
+    """The reading that was due meanwhile woke control at once, for a second on end."""
+    assert wakes_at(asked_at=-inf, tries_at=NOW + 1.0) == NOW + 1.0
