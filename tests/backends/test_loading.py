@@ -47,6 +47,13 @@ async def run(load: Loading) -> None:
                 await load.executor.close()
 
 
+def change(root: Path) -> None:
+    """A file of the snapshot is another one, with as many bytes."""
+    changed = root / "m" / "1" / "model.safetensors"
+    changed.chmod(0o644)
+    changed.write_bytes(b"Weights" * 1000)
+
+
 async def failure(load: Loading) -> InstanceError:
     with pytest.raises(InstanceError) as caught:
         await run(load)
@@ -96,9 +103,7 @@ async def test_what_must_be_installed_is_checked_before_a_byte_is_read(root: Pat
 
 
 async def test_a_changed_file_is_named_before_the_engine_is_touched(root: Path) -> None:
-    changed = root / "m" / "1" / "model.safetensors"
-    changed.chmod(0o644)
-    changed.write_bytes(b"Weights" * 1000)
+    change(root)
     made = rig()
     found = await failure(loading(root, made))
     assert isinstance(found, SnapshotInvalid)
@@ -107,6 +112,7 @@ async def test_a_changed_file_is_named_before_the_engine_is_touched(root: Path) 
 
 
 async def test_a_device_that_is_not_there_is_said_before_a_byte_is_read(root: Path) -> None:
+    change(root)  # which whoever reads it says
     made = rig()
     found = await failure(loading(root, made, device_kind="ascend"))
     assert isinstance(found, DependencyMissing)
@@ -115,6 +121,7 @@ async def test_a_device_that_is_not_there_is_said_before_a_byte_is_read(root: Pa
 
 
 async def test_a_cache_that_cannot_be_written_is_said_before_a_byte_is_read(root: Path) -> None:
+    change(root)
     (root / "file").touch()
     made = rig()
     found = await failure(loading(root, made, cache_root=root / "file" / "cache"))
@@ -124,6 +131,7 @@ async def test_a_cache_that_cannot_be_written_is_said_before_a_byte_is_read(root
 
 
 async def test_a_load_that_will_not_fit_is_not_begun(root: Path) -> None:
+    change(root)
     made = rig()
     found = await failure(loading(root, made, memory_gb=1.0))
     assert isinstance(found, LoadFailed)
