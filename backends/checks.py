@@ -23,6 +23,7 @@ from backends.status import Memory
 
 MIB: Final = 2**20
 GIB: Final = 2**30
+SAID_MAX: Final = 300  # characters of somebody else's words
 DEVICES: Final = Path("/dev")
 NODES: Final = {"ascend": "davinci[0-9]*", "gpu": "nvidia[0-9]*"}  # what their drivers make
 # How Python, the C++ library and MindSpore's allocators say it.
@@ -114,7 +115,8 @@ def told(failure: LoadFailed, needs: Needed, there: Memory, held_bytes: int) -> 
         return failure
     numbers = f"{_size(needs.bytes)} needed ({needs.source}), {_size(held_bytes)} held"
     numbers += f", {_free(there)}" if there.total_bytes else ""
-    return LoadFailed(f"out of memory: {numbers}: {_ROOM} (it said: {failure})")
+    said = " ".join(str(failure).split())[:SAID_MAX]  # an allocator adds its call stack
+    return LoadFailed(f"out of memory: {numbers}: {_ROOM} (it said: {said})")
 
 
 def _promised(snapshot: Snapshot) -> tuple[int, str]:

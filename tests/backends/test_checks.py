@@ -128,7 +128,15 @@ def test_a_load_that_ran_out_of_memory_says_the_numbers(words: str) -> None:
         "out of memory: 3.0 GiB needed (as measured), 2.0 GiB held, 1.0 GiB of 16.0 GiB free on"
     )
     assert "--slots" in told
-    assert words in told
+    assert words.strip() in told
+
+
+def test_what_an_allocator_said_is_told_in_one_line() -> None:
+    words = "RuntimeError: \n---\n- Memory not enough:\n" + "C++ call stack\n" * 1000
+    told = str(checks.told(LoadFailed(words), NEEDS, Memory("cpu", "cpu0"), 0))
+    assert "RuntimeError: --- - Memory not enough: C++" in told
+    assert "\n" not in told
+    assert len(told) < 600
 
 
 def test_any_other_failure_is_told_as_it_is() -> None:

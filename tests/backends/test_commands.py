@@ -1,6 +1,7 @@
 """The command line of an instance, and how its process ends."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from tests.tiny import write_tiny_folder
 SLUICEGATE: Final = [sys.executable, "-m", "gateway.cli"]
 # For a real engine to compile on a busy machine. Not a duration that is asserted.
 PATIENCE_S: Final = 240.0
+DATA_BYTES: Final = 768 << 20
 
 
 @pytest.mark.parametrize(
@@ -174,6 +176,21 @@ def test_a_real_model_lives_from_initializing_to_exit_0(models: Path) -> None:
         assert process.stdout.read() == b""
     assert finishes[-1] == "length"
     assert stopped["reason"] == "stopped; nothing was lost"
+
+
+@pytest.mark.live
+@pytest.mark.mindspore
+def test_memory_that_runs_out_while_it_loads_is_a_sentence_with_numbers_and_exit_1(
+    models: Path,
+) -> None:
+    with started("--cache-root", str(models.parent / "short"), root=models) as process:
+        # Enough to import MindSpore, too little for what it allocates then.
+        resource.prlimit(process.pid, resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))
+        failed = lines_until(process, "state changed", state="ERROR")
+        assert process.wait(PATIENCE_S) == 1
+    assert failed["reason"].startswith("out of memory: ")
+    assert "needed (" in failed["reason"]
+    assert "\n" not in failed["reason"]
 
 
 @pytest.mark.live
