@@ -70,7 +70,12 @@ class RolloutWorld(World):
             self.blocked_since = {one: since.get(one, self.agenda.now) for one in blocked}
         if now is not was:
             self._judge_move(was, now)
-        elif was is not None and was.owns and fleet.model(MODEL) == before.model(MODEL):
+        elif (
+            was is not None
+            and was.owns
+            and before.begun  # what a file says that was changed meanwhile is weighed there
+            and fleet.model(MODEL) == before.model(MODEL)
+        ):
             laws.weights_have_one_owner(now.id, _weights(before), _weights(fleet))
         if fleet.table is not before.table and fleet.table is not None:
             self._judge_shares(now, fleet.table)

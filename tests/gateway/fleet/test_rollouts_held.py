@@ -6,7 +6,7 @@ import pytest
 
 from gateway.config import parse
 from gateway.control import Denied
-from gateway.fleet.commands import Answer, ReadNeeds, Validate, Write
+from gateway.fleet.commands import Answer, ReadNeeds, Validate, WakeAt, Write
 from gateway.fleet.decide import decide
 from gateway.fleet.events import (
     ChildExited,
@@ -202,6 +202,19 @@ def test_what_is_proved_bad_gets_nothing_though_the_store_fails() -> None:
 
 def read(traffic: Traffic, now: float) -> CountsRead:
     return CountsRead("m", "2", traffic.canary, traffic.stable, now)
+
+
+def test_what_is_overdue_waits_for_the_store_without_a_loop() -> None:
+    """A tick that is asked for in the past comes at once, again and again."""
+    fleet, _ = play(serving(), asked(start(), 10.0))
+    fleet, commands = decide(fleet, Ticked(500.0))  # not READY in time
+    (write,) = only(Write, commands)
+    fleet, commands = decide(fleet, WriteFailed(write.then, "the disk is full", 500.1))
+    assert at(fleet) == (Phase.STARTING, 0)
+    (wake,) = only(WakeAt, commands)
+    assert wake.when == 501.1
+    fleet, _ = play(fleet, Ticked(501.1))
+    assert at(fleet)[0] is Phase.ROLLING_BACK
 
 
 def test_a_start_that_the_store_cannot_take_is_no_rollout() -> None:
