@@ -20,6 +20,7 @@ TWO = f"""
 name = "{MODEL}"
 weights = {{ "1" = 100 }}
 replicas = {{ "1" = 2 }}
+warmup_rounds = 1
 """
 
 
