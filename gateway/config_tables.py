@@ -171,6 +171,7 @@ class Model(Table):
     threads: int = Field(0, ge=0, le=1024)  # of a launched instance; 0: all cores
     warmup_rounds: int = Field(3, ge=0, le=1000)
     warmup_baseline_ms: float = Field(0, ge=0, le=1_000_000, allow_inf_nan=False)  # 0: none
+    prefix_reuse: bool = True  # of a launched instance
     command: tuple[str, ...] = ()  # (): `sluicegate instance` on the snapshot
     rollout: Rollout = Rollout()
 

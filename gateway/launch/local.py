@@ -106,7 +106,8 @@ def _default(
         given["--warmup-samples"] = str(Path(settings.recorder.dir) / f"{order.model}.jsonl")
     given |= {name: f"{value:.10g}" for name, value in wanted.items() if value}
     pairs = (part for pair in given.items() for part in pair)
-    return (sys.executable, "-P", "-m", "gateway.cli", "instance", *pairs)
+    switches = () if model.prefix_reuse else ("--no-prefix-reuse",)
+    return (sys.executable, "-P", "-m", "gateway.cli", "instance", *pairs, *switches)
 
 
 def _own(

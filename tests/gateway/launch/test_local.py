@@ -73,6 +73,12 @@ def test_what_the_file_says_of_a_load_is_passed_and_nothing_else() -> None:
     assert {name: given[name] for name in wanted} == wanted
 
 
+def test_reuse_of_prefixes_is_switched_off_when_the_file_says_so() -> None:
+    text = LAUNCHED.replace("replicas =", "prefix_reuse = false\nreplicas =")
+    assert behind(spawn(ORDER, parse(text), "h:1", "t"))[-1] == "--no-prefix-reuse"
+    assert "--no-prefix-reuse" not in behind(spawn(ORDER, parse(LAUNCHED), "h:1", "t"))
+
+
 def test_a_command_of_ones_own_is_filled_in_and_other_braces_stay() -> None:
     order = spawn(ORDER, parse(OWN), "h:1", "t")
     assert behind(order) == ("serve", "--port=m", "d0", "{unknown}")
