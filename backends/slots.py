@@ -132,14 +132,14 @@ class Slots:
         views = [
             None if held is None else Occupied(held.order, held.prompt_left) for held in self._held
         ]
-        return plan(views, self._after_prefill)
+        return plan(views, self._engine.chunks, self._after_prefill)
 
     def run(self, step: Step) -> Outcome:
         """Raises: whatever the engine raises; `fail` must follow then."""
         match step:
-            case Prefill(slot):
+            case Prefill(slot, count):
                 self._after_prefill = True
-                return self._prefill(slot)
+                return self._prefill(slot, count)
             case Decode(slots):
                 self._after_prefill = False
                 return self._decode(slots)
@@ -172,10 +172,9 @@ class Slots:
         if self._keeps:
             self._kept[slot] = Kept(tuple(held.ids[: held.filled]), self._admissions)
 
-    def _prefill(self, slot: int) -> Outcome:
+    def _prefill(self, slot: int, count: int) -> Outcome:
         held = self._at(slot)
-        prompt = held.request.generation.prompt_ids
-        chunk = prompt[held.filled : held.filled + self._engine.chunk_max]
+        chunk = held.request.generation.prompt_ids[held.filled : held.filled + count]
         logits = self._engine.prefill(slot, chunk, held.filled)
         held.filled += len(chunk)
         if not held.prompt_left:

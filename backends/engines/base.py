@@ -76,7 +76,7 @@ class Engine(Protocol):
 
     slots: int
     max_seq_len: int  # prompt and completion together
-    chunk_max: int  # most prompt ids that one `prefill` takes
+    chunks: tuple[int, ...]  # prompt ids that a `prefill` computes, ascending; fewer cost the same
     vocab: int  # ids are 0 to vocab - 1; known once `load` has returned
 
     def load(self, report: Report) -> None:
@@ -89,7 +89,7 @@ class Engine(Protocol):
         """Logits after the last of `ids`, which go to positions start.. of the slot.
 
         It writes to these positions of the slot and to no other.
-        Shape: [vocab]; 1 <= len(ids) <= chunk_max; start + len(ids) <= max_seq_len.
+        Shape: [vocab]; 1 <= len(ids) <= chunks[-1]; start + len(ids) <= max_seq_len.
         """
 
     def decode(self, ids: NDArray[np.int32], positions: NDArray[np.int32]) -> NDArray[np.float32]:

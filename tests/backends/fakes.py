@@ -104,7 +104,7 @@ class ScriptedEngine:
         self,
         slots: int = 2,
         max_seq_len: int = 64,
-        chunk_max: int = 8,
+        chunks: tuple[int, ...] = (8,),
         rule: Rule = digest,
         gate: Gate | None = None,
         load_gate: Gate | None = None,
@@ -112,7 +112,7 @@ class ScriptedEngine:
     ) -> None:
         self.slots = slots
         self.max_seq_len = max_seq_len
-        self.chunk_max = chunk_max
+        self.chunks = chunks
         self.vocab = VOCAB
         self.calls: list[tuple[object, ...]] = []
         self.threads: set[int] = set()
@@ -137,7 +137,7 @@ class ScriptedEngine:
         report(Phase.WARMING_UP, 1.0, "verified")
 
     def prefill(self, slot: int, ids: Sequence[int], start: int) -> NDArray[np.float32]:
-        assert 1 <= len(ids) <= self.chunk_max
+        assert 1 <= len(ids) <= self.chunks[-1]
         assert start + len(ids) <= self.max_seq_len
         with self._spoiling([(slot, start + i) for i in range(len(ids))]):
             self._begin("prefill", slot, tuple(ids), start)

@@ -60,7 +60,7 @@ async def test_of_several_answers_the_first_counts() -> None:
 
 
 async def test_what_a_consumer_left_halfway_is_reused_as_far_as_it_was_computed() -> None:
-    executor = await started(ScriptedEngine(slots=1, chunk_max=2))
+    executor = await started(ScriptedEngine(slots=1, chunks=(2,)))
     prompt = tuple(range(1, 40))
     leaver = executor.submit(generation(*prompt))
     await asyncio.sleep(0)  # one turn: how far it comes is the thread's business

@@ -51,7 +51,7 @@ async def test_a_generation_streams_the_engines_greedy_answer() -> None:
 
 
 async def test_many_more_generations_than_slots_all_get_their_own_answers() -> None:
-    engine = ScriptedEngine(slots=3, max_seq_len=64, chunk_max=4)
+    engine = ScriptedEngine(slots=3, max_seq_len=64, chunks=(4,))
     executor = await started(engine)
     rng = Random(7)
     wanted = [

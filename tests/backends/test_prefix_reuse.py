@@ -17,6 +17,7 @@ from tests.backends.fakes import ScriptedEngine, answer
 from tests.backends.test_slots import request, run
 
 LENGTH = 24
+CHUNKS = ((1,), (2,), (5,), (1, 4), (2, 3, 8))
 SHARED = (1, 2, 3, 4, 5, 6)
 
 
@@ -37,9 +38,9 @@ class Histories(RuleBasedStateMachine):
     Prompts are of two ids or go on where an earlier one ended, so most of them share a beginning.
     """
 
-    @initialize(slots=st.integers(1, 3), chunk=st.integers(1, 5), keeps=st.booleans())
-    def begin(self, slots: int, chunk: int, keeps: bool) -> None:
-        self.engine = ScriptedEngine(slots, LENGTH, chunk)
+    @initialize(slots=st.integers(1, 3), chunks=st.sampled_from(CHUNKS), keeps=st.booleans())
+    def begin(self, slots: int, chunks: tuple[int, ...], keeps: bool) -> None:
+        self.engine = ScriptedEngine(slots, LENGTH, chunks)
         self.slots = Slots(self.engine, Random(1), keeps)
         self.keeps = keeps
         self.wanted: dict[int, list[int]] = {}
@@ -125,7 +126,7 @@ TestHistories.settings = settings(max_examples=60, stateful_step_count=40, deadl
 
 
 def test_a_conversation_computes_only_what_is_new_of_each_turn() -> None:
-    engine = ScriptedEngine(slots=3, max_seq_len=64, chunk_max=8)
+    engine = ScriptedEngine(slots=3, max_seq_len=64, chunks=(8,))
     slots = Slots(engine, Random(1))
     prompt: tuple[int, ...] = SHARED
     for turn in range(4):
@@ -168,7 +169,7 @@ def test_answers_to_one_prompt_that_queue_find_it_in_the_slot_of_the_first() -> 
 
 
 def test_of_a_prompt_left_halfway_what_was_computed_is_kept() -> None:
-    slots = Slots(ScriptedEngine(slots=1, chunk_max=2), Random(1))
+    slots = Slots(ScriptedEngine(slots=1, chunks=(2,)), Random(1))
     slots.add(request(1, *SHARED))
     run(slots, 2)
     assert slots.drop(1)
@@ -188,7 +189,7 @@ def test_a_decode_is_no_longer_for_what_free_slots_keep() -> None:
 
 
 def test_nothing_is_reused_of_a_slot_whose_logits_were_not_numbers() -> None:
-    engine = ScriptedEngine(slots=1, chunk_max=2)
+    engine = ScriptedEngine(slots=1, chunks=(2,))
     slots = Slots(engine, Random(1))
     for number, steps_before in ((1, 0), (2, 1), (3, 4)):  # first chunk, second, a decode
         slots.add(request(number, *SHARED))
@@ -204,7 +205,7 @@ def test_nothing_is_reused_of_a_slot_whose_logits_were_not_numbers() -> None:
 
 
 def test_a_broken_decode_leaves_nothing_to_trust_in_the_slots_that_it_was_not_for() -> None:
-    engine = ScriptedEngine(slots=3, chunk_max=2)
+    engine = ScriptedEngine(slots=3, chunks=(2,))
     slots = Slots(engine, Random(1))
     slots.add(request(1, *SHARED, max_tokens=1))
     finish(slots)  # kept in slot 0
@@ -227,7 +228,7 @@ def test_a_broken_prefill_takes_only_its_own_slot_along() -> None:
     finish(slots)
     slots.add(request(2, 9))
     slots.admit()
-    slots.fail(Prefill(1), "broken")
+    slots.fail(Prefill(1, 1), "broken")
     slots.add(request(3, *SHARED, 7, max_tokens=1))
     assert reused(finish(slots)) == {3: 6}
 

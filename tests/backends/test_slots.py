@@ -25,7 +25,7 @@ def run(slots: Slots, steps: int) -> list[Outcome]:
 
 
 def test_a_long_prompt_is_prefilled_between_the_decodes_of_its_neighbour() -> None:
-    engine = ScriptedEngine(slots=2, chunk_max=2)
+    engine = ScriptedEngine(slots=2, chunks=(2,))
     slots = Slots(engine, Random(1))
     slots.add(request(1, 9, max_tokens=9))
     run(slots, 1)
@@ -35,7 +35,7 @@ def test_a_long_prompt_is_prefilled_between_the_decodes_of_its_neighbour() -> No
 
 
 def test_a_slot_not_whole_yet_is_given_its_first_id_again_while_others_decode() -> None:
-    engine = ScriptedEngine(slots=2, chunk_max=2)
+    engine = ScriptedEngine(slots=2, chunks=(2,))
     slots = Slots(engine, Random(1))
     slots.add(request(1, 9, max_tokens=9))
     slots.add(request(2, 1, 2, 3, 4, 5))
@@ -57,8 +57,8 @@ def test_a_step_that_broke_frees_the_slots_it_was_for() -> None:
     for number in (1, 2, 3):
         slots.add(request(number, number))
     run(slots, 4)  # prefill, decode, prefill, decode: two of them decode
-    assert slots.plan() == Prefill(2)
-    assert slots.fail(Prefill(2), "broken").failed == ((3, "broken"),)
+    assert slots.plan() == Prefill(2, 1)
+    assert slots.fail(Prefill(2, 1), "broken").failed == ((3, "broken"),)
     assert slots.fail(Decode((0, 1)), "broken").failed == ((1, "broken"), (2, "broken"))
     assert slots.active() == 0
     assert slots.faults == [1, 1, 1]

@@ -47,7 +47,7 @@ class PacedEngine(ScriptedEngine):
     def __init__(
         self, load_s: float, slots: int = SLOTS, rule: Rule = printable, step_s: float = STEP_S
     ) -> None:
-        super().__init__(slots=slots, max_seq_len=POSITIONS, chunk_max=512, rule=rule)
+        super().__init__(slots=slots, max_seq_len=POSITIONS, chunks=(512,), rule=rule)
         self._load_s = load_s
         self._step_s = step_s
 

@@ -60,7 +60,7 @@ class LlmEngine:
         self._threads = threads
         self._device_target = device_target
         self._shapes = promised(self.max_seq_len)
-        self.chunk_max = self._shapes.prefills[-1]
+        self.chunks = self._shapes.prefills
         self._ms: Any = None  # the mindspore module
         self._decoder: Any = None
         self.vocab = 0  # known once the config is read

@@ -27,7 +27,7 @@ class Confused(ScriptedEngine):
 
 @pytest.mark.parametrize("chunk_max", [2, 8, 32])
 def test_an_engine_whose_decodes_say_what_its_prefills_say_is_accepted(chunk_max: int) -> None:
-    engine = ScriptedEngine(chunk_max=chunk_max)
+    engine = ScriptedEngine(chunks=(chunk_max,))
     verify(engine)
     assert {call[0] for call in engine.calls} == {"prefill", "decode"}
 
