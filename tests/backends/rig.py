@@ -142,6 +142,7 @@ class Rig:
     gate: WatchedGate
     engine: ScriptedEngine
     executor: Executor
+    queue_max: int = 2
     now: float = 0.0
 
     @property
@@ -158,13 +159,13 @@ class Rig:
             self.engine.slots,
             self.engine.max_seq_len,
         )
-        self.facts.load(loaded, queue_max=2)
+        self.facts.load(loaded, self.queue_max)
         self.life.progress(Phase.WARMING_UP, 1.0, "", self.now)
         self.life.verified(self.now)
         return self
 
 
-def rig(engine: ScriptedEngine | None = None) -> Rig:
+def rig(engine: ScriptedEngine | None = None, queue_max: int = 2) -> Rig:
     """Parts of an instance that is still INITIALIZING."""
     engine = engine or ScriptedEngine(rule=successor)
     gate = WatchedGate()
@@ -174,15 +175,16 @@ def rig(engine: ScriptedEngine | None = None) -> Rig:
         Life("m-1-0", gate),
         lambda: MEMORY,
     )
-    return Rig(facts, gate, engine, Executor(engine, queue_max=2, rng=Random(7)))
+    executor = Executor(engine, queue_max, rng=Random(7))
+    return Rig(facts, gate, engine, executor, queue_max)
 
 
 @asynccontextmanager
 async def ready_rig(
-    engine: ScriptedEngine | None = None, steps: Steps | None = None
+    engine: ScriptedEngine | None = None, steps: Steps | None = None, queue_max: int = 2
 ) -> AsyncIterator[Rig]:
     """A READY instance; `steps` is opened at the end: a failed test must end too."""
-    made = rig(engine)
+    made = rig(engine, queue_max)
     try:
         yield await made.ready()
     finally:

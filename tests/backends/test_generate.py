@@ -34,9 +34,9 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    engine: ScriptedEngine | None = None, steps: Gate | None = None
+    engine: ScriptedEngine | None = None, steps: Gate | None = None, queue_max: int = 2
 ) -> AsyncIterator[Served]:
-    async with ready_rig(engine, steps) as rig:
+    async with ready_rig(engine, steps, queue_max) as rig:
         server = HttpServer(
             HttpApi(rig.facts, Random(7), lambda: 1_700_000_000.5).app(), "127.0.0.1", 0
         )
