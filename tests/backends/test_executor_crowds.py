@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from random import Random
 
 import aiohttp
@@ -15,14 +16,14 @@ from tests.backends.test_generate import serving
 QUEUE_MAX = 1000
 
 
-async def scripted_answer(client: Client) -> list[int]:
-    return answer(client.prompt, client.tokens)
+def beginning(client: Client, got: Sequence[int]) -> list[int]:
+    return answer(client.prompt, len(got))
 
 
 async def test_a_thousand_clients_who_leave_when_they_like_leave_nothing_behind() -> None:
     executor = await started(ScriptedEngine(slots=4, chunks=(4,)), QUEUE_MAX)
     clients = crowd(1000, Random(5), VOCAB, prompt_max=40)
-    await leave_nothing_behind(executor, clients, QUEUE_MAX, 4, scripted_answer)
+    await leave_nothing_behind(executor, clients, QUEUE_MAX, 4, beginning)
     assert executor.readings().reused_tokens_total > 0
     await executor.close()
 
