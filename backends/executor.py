@@ -47,6 +47,11 @@ class _Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class _Forget:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class _Close:
     pass
 
@@ -143,6 +148,11 @@ class Executor:
     def now_ns(self) -> int:
         """By the clock that its streams are stamped with."""
         return self._now_ns()
+
+    def forget(self) -> None:
+        """Nothing that was asked until now is what later prompts begin with."""
+        assert self._model is not None
+        self._model.inbox.put(_Forget())
 
     def readings(self) -> Readings:
         now = self._now_ns()
@@ -254,7 +264,7 @@ class _Model(threading.Thread):
     ) -> None:
         # A daemon: a process told to end at once must not wait for a step that hangs.
         super().__init__(name="model", daemon=True)
-        self.inbox: SimpleQueue[Request | _Cancel | _Close] = SimpleQueue()
+        self.inbox: SimpleQueue[Request | _Cancel | _Forget | _Close] = SimpleQueue()
         self.closing = threading.Event()
         self._engine = engine
         self._loop = loop
@@ -306,6 +316,8 @@ class _Model(threading.Thread):
                         released.append(number)
                 case Request():
                     self._take(message)
+                case _Forget():
+                    self._slots.forget()
         if released:
             done = _StepDone(released=tuple(released), positions=self._slots.positions())
             self._tell(self._executor.step_done, done)

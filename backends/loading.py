@@ -78,6 +78,8 @@ class Loading:
             self._facts.warmed = await self._warm_up(loaded)
         self._report(Phase.WARMING_UP, 1.0, "asking for an answer")
         await ask(loaded)
+        if isinstance(loaded, Loaded):
+            loaded.executor.forget()
         self._facts.count_from_now()
         self._keep_measured(snapshot)
 

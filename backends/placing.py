@@ -52,8 +52,11 @@ def place(
 
 
 def _worth(reused: int, kept: Kept, age: int) -> float:
-    """Ids saved, less those lost; of what nobody came for while `age` others did, few will be."""
-    return reused - (len(kept.ids) - reused) / (1 + age)
+    """Ids saved, less those lost; of what nobody came for while `age` others did, few will be.
+
+    Squared, a thousand ids that nobody came for outlive a talk of a hundred by three admissions.
+    """
+    return reused - (len(kept.ids) - reused) / (1 + age) ** 2
 
 
 def shared(prompt: tuple[int, ...], kept: tuple[int, ...]) -> int:

@@ -102,9 +102,13 @@ class Slots:
         numbers = [held.request.number for held in self._held if held is not None]
         numbers += [request.number for request in self._waiting]
         self._held = [None] * len(self._held)
-        self._kept = [NOTHING_KEPT] * len(self._held)
         self._waiting.clear()
+        self.forget()
         return tuple(numbers)
+
+    def forget(self) -> None:
+        """Nothing is kept of what was."""
+        self._kept = [NOTHING_KEPT] * len(self._held)
 
     def active(self) -> int:
         return sum(held is not None for held in self._held)
@@ -150,7 +154,7 @@ class Slots:
             return Outcome(failed=(self._fail(step.slot, why),))
         failed = tuple(self._fail(slot, why) for slot in step.slots)
         # What a broken decode left in the slots that it was not for, nobody knows.
-        self._kept = [NOTHING_KEPT] * len(self._held)
+        self.forget()
         for held in self._held:
             if held is not None:
                 held.filled = held.reused = 0

@@ -72,6 +72,16 @@ async def test_what_a_consumer_left_halfway_is_reused_as_far_as_it_was_computed(
     await executor.close()
 
 
+async def test_what_was_forgotten_is_computed_again() -> None:
+    executor = await started(ScriptedEngine())
+    for _ in range(2):
+        stream = executor.submit(generation(1, 2, 3))
+        assert await ids(stream) == answer([1, 2, 3], 4)
+        assert stream.reused == 0
+        executor.forget()
+    await executor.close()
+
+
 async def test_switched_off_every_prompt_is_computed() -> None:
     executor = Executor(ScriptedEngine(), 1, prefix_reuse=False)
     await executor.start(lambda phase, share, words: None)

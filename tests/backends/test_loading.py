@@ -11,6 +11,7 @@ import orjson
 import pytest
 from numpy.typing import NDArray
 
+from backends.engines.base import Generation, Sampling
 from backends.engines.families import GraphParts
 from backends.errors import DependencyMissing, InstanceError, LoadFailed, SnapshotInvalid
 from backends.loading import Loading
@@ -86,6 +87,19 @@ async def test_the_phases_come_in_order_and_end_with_an_answer(root: Path) -> No
     assert made.life.standing.reason == "asking for an answer"
     assert [call[0] for call in made.engine.calls] == ["prefill", "decode", "decode", "decode"]
     assert made.facts.held().slots == made.engine.slots
+
+
+async def test_what_a_load_has_asked_is_kept_by_no_slot(root: Path) -> None:
+    made = rig(ScriptedEngine(rule=successor))
+    with ExitStack() as held:
+        await loading(root, made).run(held)
+        prompt = made.engine.calls[0][2]
+        assert isinstance(prompt, tuple)
+        executor = made.facts.text_model().executor
+        again = executor.submit(Generation("r", prompt, 1, Sampling(), frozenset()))
+        assert len([token async for token in again]) == 1
+        assert again.reused == 0
+        await executor.close()
 
 
 async def test_a_snapshot_that_is_not_there_says_how_to_import_it(tmp_path: Path) -> None:

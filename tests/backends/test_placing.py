@@ -68,6 +68,19 @@ def test_a_long_prefix_that_nobody_came_for_goes_in_the_end() -> None:
     assert place([TALK], {0: Kept(LONG, 0), 1: fresh}, 100) == (Place(0, 0),)
 
 
+def test_talks_do_not_push_out_each_other_while_what_nobody_comes_for_stays() -> None:
+    """Two talks in turn and three slots, of which long prompts of old hold all."""
+    slots = {slot: Kept(LONG[slot:], 0) for slot in range(3)}
+    talks = [(7, *TALK), (8, *TALK)]
+    found = []
+    for turn in range(1, 9):
+        talks[turn % 2] += (turn,) * 10
+        (taken,) = place([talks[turn % 2]], slots, turn - 1)
+        slots[taken.slot] = Kept(talks[turn % 2], turn)
+        found.append(taken.reused > 0)
+    assert found[3:] == [True] * 5
+
+
 def test_who_saves_most_chooses_first() -> None:
     """The first of the two could take either slot; the second finds itself in one."""
     free = {0: Kept(TALK[:90], 7), 1: Kept(LONG[:95], 7)}

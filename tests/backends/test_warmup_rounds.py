@@ -47,7 +47,7 @@ async def loaded(engine: ScriptedEngine, text: ByteText | None = None) -> AsyncI
 
 
 def engine(**more: Any) -> ScriptedEngine:
-    return ScriptedEngine(max_seq_len=LENGTH, chunk_max=64, rule=successor, **more)
+    return ScriptedEngine(max_seq_len=LENGTH, chunks=(64,), rule=successor, **more)
 
 
 def prompts(made: ScriptedEngine) -> list[tuple[int, ...]]:
@@ -153,7 +153,7 @@ async def test_without_the_file_made_up_samples_are_run(tmp_path: Path) -> None:
 
 
 async def test_what_a_model_says_does_not_end_a_run() -> None:
-    made = ScriptedEngine(max_seq_len=LENGTH, chunk_max=64, rule=lambda ids: END)
+    made = ScriptedEngine(max_seq_len=LENGTH, chunks=(64,), rule=lambda ids: END)
     async with loaded(made) as there:
         await warm_up(there, "m", plan(1), nobody)
     assert [step for step, *_ in made.calls].count("decode") == 2 * (TOKENS - 1)

@@ -22,7 +22,7 @@ class Ours:
         self._engine = engine
 
     def prefill(self, slot: int, ids: Sequence[int]) -> NDArray[np.float32]:
-        chunk = self._engine.chunk_max
+        chunk = self._engine.chunks[-1]
         for start in range(0, len(ids), chunk):
             logits = self._engine.prefill(slot, ids[start : start + chunk], start)
         return logits
