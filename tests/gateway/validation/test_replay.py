@@ -50,6 +50,21 @@ async def test_every_sample_goes_to_both_versions_and_over_all_instances() -> No
     assert pairs[0].old.answer.words[0] == "I"
 
 
+async def test_every_second_time_the_old_version_is_asked_first() -> None:
+    order: list[str] = []
+
+    def noting(name: str) -> Answering:
+        async def noted(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+            order.append(name)
+            return says("well")
+
+        return noted
+
+    async with serving(noting("new")) as new, serving(noting("old")) as old:
+        await replay(_samples(4), (new.url,), (old.url,), Way(concurrency=1))
+    assert order == ["new", "old", "old", "new"] * 2
+
+
 async def test_no_more_than_so_many_are_under_way_at_each_version() -> None:
     both_here, go_on = asyncio.Event(), asyncio.Event()
 
