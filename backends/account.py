@@ -7,14 +7,17 @@ An instance with an engine of ours is `Facts`; one that stands for another serve
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from backends.gate import Gate
 from backends.life import Life
 from backends.readings import Readings
 from backends.status import Held, Identity, Loads, Memory, build
-from backends.warmup import Warmed
 from sluicegate.v1 import lifecycle_pb2 as wire
 from sluicegate.v1.states import Phase
+
+if TYPE_CHECKING:  # an agent has no numpy, and its warm-up is another
+    from backends.warmup import Warmed
 
 
 class Account(ABC):

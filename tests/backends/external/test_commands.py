@@ -118,6 +118,13 @@ def test_the_presets_of_the_documentation_are_those_of_the_code() -> None:
         assert rows["environment"][index] == environment
 
 
+def test_an_agent_needs_neither_mindspore_nor_numpy() -> None:
+    """It runs where the server's environment is, which has versions of its own."""
+    looks = "import backends.external.commands, sys; print({'mindspore', 'numpy'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", looks], capture_output=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == b"set()"
+
+
 # --- real processes -------------------------------------------------------------------------------
 
 

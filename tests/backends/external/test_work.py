@@ -18,7 +18,7 @@ from backends.living import Ending
 from sluicegate.v1 import lifecycle_pb2 as wire
 from sluicegate.v1 import lifecycle_pb2_grpc as stubs
 from sluicegate.v1.states import State
-from tests.backends.external.rig import Lived, chat, living, settings_for
+from tests.backends.external.rig import PATIENCE_S, Lived, chat, living, settings_for
 from tests.backends.fake_registry import LONG_S, FakeRegistry, listening
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
@@ -40,7 +40,8 @@ async def served() -> AsyncIterator[Lived]:
 
 @asynccontextmanager
 async def orders(lived: Lived) -> AsyncIterator["stubs.LifecycleAsyncStub"]:
-    async with grpc.aio.insecure_channel(lived.standin.identity.grpc_address) as channel:
+    address = lived.standin.identity.grpc_address
+    async with asyncio.timeout(PATIENCE_S), grpc.aio.insecure_channel(address) as channel:
         yield stubs.LifecycleStub(channel)
 
 
@@ -248,7 +249,8 @@ async def _until_counted(lived: Lived, tokens: int) -> None:
             then.set()
 
     lived.standin.scraped = noted  # type: ignore[assignment]
-    await then.wait()
+    async with asyncio.timeout(PATIENCE_S):
+        await then.wait()
 
 
 # --- drains and stops -----------------------------------------------------------------------------
