@@ -183,6 +183,8 @@ def _plan_weights(fleet: FleetSnapshot, ask: SetWeights, by: str, now: float) ->
 def _plan_reset(fleet: FleetSnapshot, model: str) -> Plan:
     _model(fleet, model)
     rollout_asks.refuse_owned(fleet, model)
+    found = fleet.model(model)
+    rollout_asks.refuse_blocked(fleet, model, found.weights if found else {})
     if not fleet.overrides.get(model):
         return Plan(NOTHING, (f"weights of {model} are those of the file already",))
     after = replace(fleet, overrides={**fleet.overrides, model: NO_OVERRIDES})

@@ -5,7 +5,7 @@ The plan of a start is what a person reads before he says yes: what is started, 
 step, the end.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -127,7 +127,7 @@ def _started(fleet: FleetSnapshot, found: Model, ask: StartRollout, by: str, now
     rest = {
         version: one.weight
         for version, one in fleet.weights(found.name).items()
-        if one.weight > 0 and version != ask.version
+        if one.weight > 0 and version not in {ask.version, *fleet.blocked(found.name)}
     }
     stable = max(rest, key=lambda version: rest[version], default="")
     problems = _malformed(fleet, found, ask)
@@ -267,15 +267,20 @@ def refuse_owned(fleet: FleetSnapshot, model: str) -> None:
         raise Denied("conflict", f"{text}: abort it, or override, which pauses it")
 
 
+def refuse_blocked(fleet: FleetSnapshot, model: str, weights: Mapping[str, float]) -> None:
+    """Raises: Denied while one of them is of a version to which nothing is sent."""
+    for version, one in fleet.blocked(model).items():
+        if weights.get(version):
+            text = f"version {version} was rolled back ({one.reason})"
+            raise Denied("conflict", f"{text}: retry its rollout, or override")
+
+
 def overridden(fleet: FleetSnapshot, ask: SetWeights, by: str, now: float) -> Plan:
     """What weights set by hand do to the model's rollouts. Raises: Denied."""
     last, blocked = fleet.rollout(ask.model), fleet.blocked(ask.model)
     if not ask.override:
         refuse_owned(fleet, ask.model)
-        for version, one in blocked.items():
-            if ask.weights.get(version):
-                text = f"version {version} was rolled back ({one.reason})"
-                raise Denied("conflict", f"{text}: retry its rollout, or override")
+        refuse_blocked(fleet, ask.model, ask.weights)
     if last is not None and last.owns:
         move = Move(ask.model, Happened.OVERRIDDEN, "weights were set by hand")
         after = drawn_up(fleet, last, move, by, now)

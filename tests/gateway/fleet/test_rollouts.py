@@ -3,17 +3,19 @@
 from dataclasses import replace
 from math import inf, nextafter
 
-from gateway.fleet.commands import Count, CountRollback, Launch
+from gateway.control import Denied, ResetWeights
+from gateway.fleet.commands import Answer, Count, CountRollback, Launch
 from gateway.fleet.drain import ROLLED_BACK
 from gateway.fleet.events import ChildExited, SlotEmptied, SlotSent, Ticked
 from gateway.fleet.rollouts import deadlines
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.rollout.machine import Phase
-from gateway.rollouts import AbortRollout, RetryRollout
+from gateway.rollouts import AbortRollout, PromoteRollout, RetryRollout, StartRollout
 from tests.gateway.fleet.builders import only, play, targets
 from tests.gateway.fleet.rolling import (
     NEW,
     OLD,
+    STEPS,
     Traffic,
     asked,
     at,
@@ -151,3 +153,20 @@ def test_a_rest_of_rounding_is_not_read_for_ever() -> None:
 def test_nothing_is_looked_at_before_the_store_is_tried_again() -> None:
     """The reading that was due meanwhile woke control at once, for a second on end."""
     assert wakes_at(asked_at=-inf, tries_at=NOW + 1.0) == NOW + 1.0
+
+
+def test_the_file_s_weights_do_not_come_back_for_a_version_that_was_rolled_back() -> None:
+    """2 has taken over, and the way back to 1 was aborted: a reset would give all to nobody."""
+    traffic = Traffic()
+    fleet, _ = traffic.play(stepping(traffic), asked(PromoteRollout("m", full=True), 13.0))
+    for second in range(14, 40):
+        fleet, _ = traffic.second(fleet, float(second), counts(5), counts(0))
+    assert at(fleet)[0] is Phase.DONE
+    fleet, _ = traffic.play(fleet, asked(StartRollout("m", "1", steps=STEPS), 41.0))
+    fleet, _ = traffic.play(fleet, asked(AbortRollout("m"), 42.0))
+    assert "1" in fleet.blocked("m")
+    fleet, commands = traffic.play(fleet, asked(ResetWeights("m"), 43.0))
+    (denied,) = [one.value for one in only(Answer, commands)]
+    assert isinstance(denied, Denied)
+    assert "version 1 was rolled back" in str(denied)
+    assert weights(fleet) == {"2": 100.0}

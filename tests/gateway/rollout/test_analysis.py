@@ -55,6 +55,16 @@ def test_a_freak_pair_rolls_nothing_back() -> None:
     assert judged(pair, *[(Counts(served=1), Counts(served=19))] * 50).kind is Kind.CONTINUE
 
 
+def test_the_floors_hold_however_little_proof_is_asked_for() -> None:
+    rules = replace(RULES, false_alarm=0.9)
+    failed = (Counts(failed=1), Counts(served=19))
+    assert judged(failed, failed, rules=rules).kind is Kind.CONTINUE
+    assert judged(failed, failed, failed, rules=rules).ground is Ground.FAILURES
+    died = (Counts(restarts=1, lived_s=1), Counts(lived_s=1))
+    assert judged(died, died, rules=rules).kind is Kind.CONTINUE
+    assert judged(died, died, died, rules=rules).ground is Ground.RESTARTS
+
+
 @pytest.mark.parametrize("share", [5, 50, 100])
 def test_an_outage_of_both_rolls_nothing_back(share: int) -> None:
     canary = Counts(served=100 - share, failed=share)

@@ -74,11 +74,11 @@ def test_without_a_reference_nothing_is_judged() -> None:
 
 def test_a_threshold_holds_for_a_whole_block() -> None:
     slowness = timed(UNTIMED, (), histogram([100] * REFERENCE_MIN), 1.5)
-    opened = timed(slowness, histogram([50]), (), 1.5)
-    later = timed(opened, histogram([50]), (), 1.5)
-    assert later.fast_canary == slowness.fast_canary
-    closed = timed(later, (), histogram([10**6] * 300), 1.5)
-    assert closed.fast_canary > slowness.fast_canary
+    waiting = timed(slowness, (), histogram([10**6] * 50), 1.5)
+    assert waiting.contest.stable_open.bad == 50
+    assert waiting.fast_canary == slowness.fast_canary
+    ended = timed(waiting, histogram([50]), (), 1.5)
+    assert ended.fast_canary > slowness.fast_canary
 
 
 def test_slowness_survives_json() -> None:
