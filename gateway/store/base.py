@@ -1,9 +1,9 @@
 """Where intent is kept: documents by kind and key, written all or nothing.
 
 Floor 3, the seam.
-Kinds: counters, weights, drains, instances, slots, retained, history (of loads), changes (of
-intent). What a document holds belongs to whoever writes it; a store only promises that a write that
-returned survives anything.
+Kinds: counters, weights, replicas, rollouts, watches (what was counted of them), drains, instances,
+slots, retained, history (of loads), changes (of intent). What a document holds belongs to whoever
+writes it; a store only promises that a write that returned survives anything.
 """
 
 from collections.abc import Sequence
