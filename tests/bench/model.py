@@ -52,7 +52,9 @@ class Answer:
 
 def config_text(folder: Path, replicas: int, **keys: object) -> str:
     """A config.toml whose instances are of the snapshot and compile cache of this checkout."""
-    model = scripted_model(MODEL, {"1": 1}, replicas={"1": replicas}, command=(), **keys)
+    # Without a warm-up: the shapes have all run, and six loads would take minutes more.
+    keys = {"command": (), "warmup_rounds": 0, **keys}
+    model = scripted_model(MODEL, {"1": 1}, replicas={"1": replicas}, **keys)
     text = config(folder, model)
     for name in ("models", "cache"):
         text = text.replace(f'"{folder}/{name}"', f'"{ROOT}/var/{name}"')
