@@ -99,7 +99,8 @@ class Recorder:
                 bucket = orjson.loads(line)["bucket"]
             except (orjson.JSONDecodeError, KeyError, TypeError):
                 continue
-            kept.add(bucket, line + b"\n", rules.per_bucket, rules.max_bytes)
+            if isinstance(bucket, str):
+                kept.add(bucket, line + b"\n", rules.per_bucket, rules.max_bytes)
         return kept
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as examined
 from hypothesis import strategies as st
 
@@ -161,6 +161,30 @@ async def test_the_next_control_goes_on_with_the_file(bench: Bench) -> None:
     bench.recorder = bench.another()
     await bench.keep(sample("new"))
     assert [line["body"]["prompt"] for line in bench.lines()] == ["old", "new"]
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["bucket", "body", "model"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@examined(deadline=None, max_examples=100)
+@given(st.lists(ODD | st.binary(max_size=9), max_size=4))
+@example([{"bucket": []}])
+@example([{"bucket": {}}])
+def test_whatever_lines_a_file_has_the_next_sample_is_kept(
+    tmp_path_factory: pytest.TempPathFactory, odd: list[Any]
+) -> None:
+    bench = Bench(tmp_path_factory.mktemp("samples"))
+    lines = [one if isinstance(one, bytes) else orjson.dumps(one) for one in odd]
+    bench.path().write_bytes(b"\n".join(lines))
+    asyncio.run(bench.keep(sample("new")))
+    assert bench.lines()[-1]["body"]["prompt"] == "new"
 
 
 async def test_a_disk_that_fails_is_told_once_and_what_is_kept_comes_later(
