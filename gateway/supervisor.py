@@ -236,7 +236,8 @@ class Supervisor:
             self._released.remove(child.pid)
             self._sweep()  # what a killed guard leaves is given to us, and the successor knows none
             return
-        del self.children[name]
+        if self.children.get(name) is child:
+            del self.children[name]
         exited = Exited(name, child.shown_pid, status, child.oom)
         if name == CONTROL:
             self._on_control_exit(child, status)
@@ -320,6 +321,8 @@ class Supervisor:
         match order:
             case _ if not self._running:
                 pass  # given before it was killed, and read behind our own end
+            case Spawn(name) if name in self.children:  # what runs is never lost sight of
+                self.tell(SpawnFailed(name, f"a child called {name} still runs"))
             case Spawn():
                 try:
                     self._spawn(order)

@@ -247,6 +247,21 @@ async def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
         assert "/no/such/program" in failed.reason
 
 
+async def test_a_name_that_still_runs_is_not_given_again(tmp_path: Path) -> None:
+    """The second child took the place of the first, whose end then took the gateway down."""
+    async with supervisor(tmp_path) as running:
+        life = await running.lives.get()
+        await life.told(Children)
+        life.order(child("a", False))
+        pid = (await life.told(Spawned)).pid
+        life.order(child("a", False))
+        assert await life.told(SpawnFailed) == SpawnFailed("a", "a child called a still runs")
+        life.order(Kill("a", signal.SIGKILL))
+        assert await life.told(Exited) == Exited("a", pid, -signal.SIGKILL)
+        life.order(child("a", False))
+        assert (await life.told(Spawned)).pid != pid
+
+
 async def test_control_that_dies_is_started_again_and_told_what_runs(tmp_path: Path) -> None:
     async with supervisor(tmp_path) as running:
         life, pid = await second_life(running)
