@@ -18,7 +18,7 @@ from backends.settings import Settings
 from backends.snapshots import measured
 from backends.snapshots.manifest import LlmManifest
 from backends.snapshots.repository import Snapshot
-from backends.snapshots.transformer import memory_needed_bytes, read_config
+from backends.snapshots.transformer import HELD, memory_needed_bytes, read_config
 from backends.status import Memory
 
 MIB: Final = 2**20
@@ -90,13 +90,17 @@ def needed(snapshot: Snapshot, settings: Settings) -> Needed:
         return Needed(int(settings.memory_gb * GIB), "as configured")
     if keeps_promise(snapshot, settings):
         seen = measured.read(snapshot.folder).get(settings.device_kind, 0)
-        return Needed(seen, "as measured") if seen else Needed(*_promised(snapshot))
+        if seen:
+            return Needed(seen, "as measured")
+        # Older imports counted half of what is held for weights that are stored in halves.
+        if getattr(manifest, "dtype", HELD) == HELD:
+            return Needed(*_promised(snapshot))
     assert isinstance(manifest, LlmManifest), "only a text model can be started otherwise"
     with suppress(SnapshotInvalid, OSError, ValueError):
         shape = read_config(json.loads((snapshot.folder / "config.json").read_bytes()))
         slots = settings.slots or manifest.slots
         length = settings.max_seq_len or manifest.max_seq_len
-        bytes_ = memory_needed_bytes(shape, manifest.dtype, slots, length)
+        bytes_ = memory_needed_bytes(shape, slots, length)
         return Needed(bytes_, f"computed for {slots} slots of {length}")
     return Needed(*_promised(snapshot))  # what is wrong with it is said when it is read
 

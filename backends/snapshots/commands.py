@@ -139,7 +139,7 @@ def models() -> None:
     default="float32",
     show_default=True,
     type=click.Choice(list(DTYPES)),
-    help="Of the weights and the cache; on CPU only float32 is quick.",
+    help="Of the weights on disk; in memory they and the cache are float32.",
 )
 @click.option(
     "--max-batch",

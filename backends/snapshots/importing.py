@@ -142,9 +142,7 @@ def import_source(
             max_seq_len=max_seq_len,
             slots=wanted.slots,
             kv_policy="preallocated",
-            memory_needed_bytes=memory_needed_bytes(
-                source.shape, wanted.dtype, wanted.slots, max_seq_len
-            ),
+            memory_needed_bytes=memory_needed_bytes(source.shape, wanted.slots, max_seq_len),
             source=source.origin,
             created=created,
             files=files,

@@ -31,6 +31,7 @@ CLASSES: Final[Mapping[str, str]] = {
 # Measured on CPU with a 135M model, 4 slots of 1024: 3.0 GB resident, of which weights and cache
 # are 0.73 GB; a tenth on top.
 ALLOWANCE_BYTES: Final = 2_500_000_000
+HELD: Final = "float32"  # weights and cache in memory, however the weights are stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +210,14 @@ def missing_and_foreign(shape: Transformer, found: Mapping[str, tuple[int, ...]]
 
 
 def weights_bytes(shape: Transformer, dtype: str) -> int:
+    """Stored in `dtype`."""
     return DTYPES[dtype] * sum(spec.size for spec in tensors(shape))
 
 
-def memory_needed_bytes(shape: Transformer, dtype: str, slots: int, max_seq_len: int) -> int:
+def memory_needed_bytes(shape: Transformer, slots: int, max_seq_len: int) -> int:
     """Weights, a KV cache for every slot at full length, and the allowance above."""
-    position = 2 * shape.layers * shape.kv_heads * shape.head_dim * DTYPES[dtype]  # 2: key, value
-    return weights_bytes(shape, dtype) + slots * max_seq_len * position + ALLOWANCE_BYTES
+    position = 2 * shape.layers * shape.kv_heads * shape.head_dim * DTYPES[HELD]  # 2: key, value
+    return weights_bytes(shape, HELD) + slots * max_seq_len * position + ALLOWANCE_BYTES
 
 
 def _rope_theta(config: Mapping[str, Any], problems: list[str]) -> float:

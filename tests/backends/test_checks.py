@@ -1,6 +1,8 @@
 """What is missing is said before the minutes are spent, with what to do about it."""
 
+import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ from backends.checks import GIB, Needed
 from backends.errors import DependencyMissing, LoadFailed
 from backends.settings import Settings
 from backends.snapshots import measured
+from backends.snapshots.manifest import LlmManifest
 from backends.snapshots.repository import Snapshot
+from backends.snapshots.transformer import memory_needed_bytes, read_config
 from backends.status import Memory
 from tests.backends.conftest import tiny_snapshot
 from tests.backends.rig import write_snapshot
@@ -104,6 +108,22 @@ def test_fewer_slots_than_promised_need_less(tmp_path: Path) -> None:
     )
     per_slot = 32 * 2 * 2 * 2 * 16 * 4  # positions, key and value, layers, heads, their size, bytes
     assert all_.bytes - few.bytes == 3 * per_slot
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_stored_in_halves_need_as_much_as_others_whatever_an_old_manifest_says(
+    tmp_path: Path, dtype: str
+) -> None:
+    whole = tiny_snapshot(tmp_path / "t", "llama", 64, 4)
+    assert isinstance(whole.manifest, LlmManifest)
+    halved = replace(whole, manifest=replace(whole.manifest, dtype=dtype))
+    shape = read_config(json.loads((halved.folder / "config.json").read_bytes()))
+    held = memory_needed_bytes(shape, 4, 64)
+    assert checks.needed(halved, settings()) == Needed(held, "computed for 4 slots of 64")
+    measured.keep(halved.folder, "cpu", 123)
+    assert checks.needed(halved, settings()) == Needed(123, "as measured")
+    (halved.folder / "config.json").unlink()
+    assert checks.needed(halved, settings(device_kind="gpu")) == Needed(1, "by its manifest")
 
 
 def test_a_config_that_cannot_be_read_is_not_this_checks_business(snapshot: Snapshot) -> None:

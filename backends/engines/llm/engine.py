@@ -27,7 +27,7 @@ from backends.errors import SnapshotInvalid
 from backends.snapshots import rope
 from backends.snapshots.manifest import LlmManifest
 from backends.snapshots.repository import Snapshot
-from backends.snapshots.transformer import weights_bytes
+from backends.snapshots.transformer import HELD, weights_bytes
 from sluicegate.v1.states import Phase
 
 MIB: Final = 2**20
@@ -114,7 +114,7 @@ class LlmEngine:
             report(Phase.LOADING_MODEL, min(read / total, 1.0), words)
 
         weights = Weights(self._snapshot.folder, on_bytes)
-        total = weights_bytes(weights.shape, "float32")  # as they are held, however stored
+        total = weights_bytes(weights.shape, HELD)
         graph = import_module("backends.engines.llm.graph")
         dtype = self._ms.float32  # CPU kernels of half precision are slower or absent
         self._decoder = graph.Decoder(weights.shape, self.slots, self._shapes.windows, dtype)
