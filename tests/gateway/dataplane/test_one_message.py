@@ -141,6 +141,9 @@ async def test_the_nth_request_is_the_same_to_every_parser(stream: bytes, cuts: 
     rig.close()
 
 
+OF_THE_HOP = frozenset({b"connection", b"upgrade", b"te", b"keep-alive", b"expect"})
+
+
 @looks(2)
 @given(REQUEST_HEADS)
 async def test_a_head_that_goes_on_is_clean_to_every_parser(head: bytes) -> None:
@@ -156,8 +159,10 @@ async def test_a_head_that_goes_on_is_clean_to_every_parser(head: bytes) -> None
         names = [line.partition(b":")[0].lower() for line in lines]
         assert names.count(b"host") == 1
         assert names.count(b"content-length") + names.count(b"transfer-encoding") <= 1
-        assert set(names).isdisjoint({b"connection", b"upgrade", b"te", b"keep-alive", b"expect"})
-        assert [name for name in names if b"_" in name and name != b"x_c"] == []
+        assert OF_THE_HOP.isdisjoint(names)
+        # Some servers read a field of this kind as the one that it imitates.
+        imitated = {name.replace(b"_", b"-") for name in names if b"_" in name}
+        assert imitated.isdisjoint({b"host", b"content-length", b"transfer-encoding", *OF_THE_HOP})
         assert b"\r" not in b"".join(lines)
         assert b"\n" not in b"".join(lines)
         reads = h11.Connection(h11.SERVER, 1 << 20)
