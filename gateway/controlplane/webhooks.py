@@ -66,7 +66,7 @@ class Webhooks:
         self._cursors: dict[str, Cursor] = {}
         self._ailing: dict[str, str] = {}  # hook: what is wrong, a sentence
         self._moved = asyncio.Event()
-        self._looked: tuple[object, object, object] = (None, None, None)
+        self._looked: tuple[object, ...] = (None,) * 4
 
     def restore(self, documents: Documents) -> None:
         """How far the last control has come; a cursor that cannot be read begins now."""
@@ -78,7 +78,7 @@ class Webhooks:
 
     def look(self, fleet: FleetSnapshot) -> None:
         """Something was decided; when it may have to be told, each hook looks for itself."""
-        told = (fleet.settings.webhook, fleet.history, fleet.rollouts)
+        told = (fleet.settings.webhook, fleet.history, fleet.rollouts, fleet.drafted)
         if any(one is not other for one, other in zip(told, self._looked, strict=True)):
             self._looked = told
             self._moved.set()

@@ -72,7 +72,8 @@ def kept(history: tuple[Entry, ...], entry: Entry) -> tuple[Change, ...]:
 
 
 def grown(history: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
-    return (*history, entry)[-HISTORY_MAX:]
+    """By their numbers: one that was drafted before others may be kept after them."""
+    return tuple(sorted((*history, entry), key=lambda one: one.id))[-HISTORY_MAX:]
 
 
 def entry(document: Document) -> Entry:

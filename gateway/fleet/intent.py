@@ -131,7 +131,7 @@ def _kept(turn: Turn, event: Asked | SettingsRead) -> None:
 
 
 def _carry_out(turn: Turn, event: Asked | SettingsRead, sentences: tuple[str, ...]) -> None:
-    turn.change(asks=turn.fleet.asks[1:], revision=turn.fleet.revision + 1)
+    turn.change(asks=turn.fleet.asks[1:], revision=turn.fleet.revision + 1, drafted=None)
     turn.receipts.append((event.ticket, sentences))
     if isinstance(event, Asked):
         asks.carry_out(turn, event.ask)
@@ -145,7 +145,7 @@ def _carry_out(turn: Turn, event: Asked | SettingsRead, sentences: tuple[str, ..
 
 
 def _answer(turn: Turn, event: Asked | SettingsRead, denied: Denied) -> None:
-    turn.change(asks=turn.fleet.asks[1:])
+    turn.change(asks=turn.fleet.asks[1:], drafted=None)
     if isinstance(event, SettingsRead):
         _answer_reload(turn, event, denied)
     else:

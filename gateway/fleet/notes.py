@@ -11,6 +11,7 @@ import hmac
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
+from math import inf
 from typing import Any
 
 from gateway.config_tables import Webhook
@@ -55,7 +56,9 @@ class Note:
 def now_told(fleet: FleetSnapshot) -> Cursor:
     """Of a hook that begins: it is told what happens from now on."""
     counts = {one.id: len(one.transitions) for many in fleet.rollouts.values() for one in many}
-    return Cursor(fleet.history[-1].id if fleet.history else 0, counts)
+    held = _held(fleet)
+    last = max((entry.id for entry in fleet.history if entry.id < held), default=0)
+    return Cursor(last, counts)
 
 
 def upcoming(fleet: FleetSnapshot, hook: Webhook, cursor: Cursor) -> Note | None:
@@ -97,10 +100,17 @@ def _known(fleet: FleetSnapshot, rollout: str) -> bool:
     return any(one.id == rollout for one in fleet.rollouts.get(model, ()))
 
 
+def _held(fleet: FleetSnapshot) -> float:
+    """The number of the change that is being stored, beyond which nothing is told yet: no cursor
+    goes past an entry that is still to come."""
+    return fleet.drafted.id if fleet.drafted is not None else inf
+
+
 def _changes(fleet: FleetSnapshot, hook: Webhook, cursor: Cursor) -> Iterator[Note]:
     """What operators have changed, and ends of drains. Rollouts tell more of themselves."""
+    held = _held(fleet)
     for entry in fleet.history:
-        if entry.id > cursor.history and entry.kind in hook.events and entry.kind != ROLLOUT:
+        if cursor.history < entry.id < held and entry.kind in hook.events and entry.kind != ROLLOUT:
             yield Note(
                 id=f"change:{entry.id}",
                 kind=entry.kind,

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.config import parse
+from gateway.config import Webhook, parse
 from gateway.control import (
     AddInstance,
     Ask,
@@ -28,6 +28,7 @@ from gateway.fleet.events import (
     WriteFailed,
 )
 from gateway.fleet.history import HISTORY_MAX, KIND, Entry, about, entry, grown, kept
+from gateway.fleet.notes import now_told, upcoming
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.messages import LostRequest
 from gateway.store.base import Put, Remove
@@ -100,6 +101,30 @@ def test_a_drain_is_told_with_its_end_and_what_it_lost() -> None:
     assert began == ("ada", "drain", "a", "a is drained for at most 5 s and held out", 1)
     assert ended[:3] == ("the gateway", "drain", "a")
     assert ended[3].endswith("cut, 1 lost: 00000000000000ff")
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_hook_is_told_a_change_that_a_drain_overtook_in_the_store(stored: bool) -> None:
+    """It once went past it: the drain that ended meanwhile has the later number."""
+    hook = Webhook(name="h", url="http://h/", events=("weights", "drain"))
+    fleet = asked(both_ready(), DrainInstance("a", 5.0, False, False))
+    cursor, token = now_told(fleet), fleet.drains["a"].token
+    fleet, _ = play(fleet, SlotSent(0, token, 10.1), Ticked(15.0))
+    change = Asked(1, SetWeights("m", {"1": 7.0}), False, None, 15.0, "ada")
+    fleet, _ = play(fleet, change, keep=False)
+    lost = LostRequest(255, "", fleet.instances["a"].slot, "streaming", 3.0, 7)
+    fleet, _ = play(fleet, LeasesCut(0, token, (lost,), 15.1), keep=False)
+    assert [one.kind for one in fleet.history] == ["drain", "drain"]
+    assert upcoming(fleet, hook, cursor) is None
+    assert now_told(fleet) == cursor  # of a hook that begins now: it is not told less
+    kept = IntentKept(1, 15.2)
+    fleet, _ = play(fleet, kept if stored else WriteFailed(kept, "full", 15.2))
+    ids = []
+    while (note := upcoming(fleet, hook, cursor)) is not None:
+        ids.append(note.id)
+        cursor = note.after
+    assert ids == (["change:2", "change:3"] if stored else ["change:3"])
+    assert cursor == now_told(fleet)
 
 
 def test_it_survives_a_restart_and_its_numbers_grow_on() -> None:
