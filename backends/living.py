@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Final, Protocol
 
@@ -182,9 +183,12 @@ class Living:
         """Returns when nothing is in flight, or the grace of the stop is over."""
         self._gate.when_empty(self._news.set)
         while self._gate.in_flight and not self._is_late():
-            await self._until(
-                lambda: not self._gate.in_flight or self._is_late(), until=self._life.stop_at
-            )
+            until = self._life.stop_at
+            await self._until(partial(self._is_empty_or_moved, until), until=until)
+
+    def _is_empty_or_moved(self, until: float | None) -> bool:
+        """There is nothing to wait for, or another stop has hastened the end of the grace."""
+        return not self._gate.in_flight or self._life.stop_at != until
 
     def _cut(self) -> str:
         """Name what is lost; closing the port cuts it. The reason to stop with."""

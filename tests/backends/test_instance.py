@@ -318,6 +318,24 @@ async def test_at_the_end_of_the_grace_the_rest_is_cut(tmp_path: Path) -> None:
         assert (await lived.ending()).code == 0
 
 
+async def test_a_later_stop_hastens_the_end_of_the_grace(tmp_path: Path) -> None:
+    """Not to zero: what is held has a little time left, and then it is cut."""
+    steps = Steps()
+    engine = ScriptedEngine(rule=successor, gate=steps)
+    async with living(tmp_path, engine, steps) as lived, aiohttp.ClientSession() as session:
+        steps.let(VERIFICATION_STEPS + 1)
+        await lived.until("READY")
+        streamed = await lived.post(session, stream=True)
+        async with lifecycle(lived) as stub:
+            await stub.Stop(wire.StopRequest(grace_s=LONG_S))
+            await stub.Stop(wire.StopRequest(grace_s=0.1))
+        async with asyncio.timeout(60):
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await streamed.read()
+        steps.open()
+        assert (await lived.ending()).code == 0
+
+
 async def test_a_drain_holds_the_instance_out_and_resume_gives_it_back(tmp_path: Path) -> None:
     async with living(tmp_path) as lived, aiohttp.ClientSession() as session:
         await lived.until("READY")
