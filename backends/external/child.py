@@ -88,7 +88,8 @@ class Child:
         self._process = process
         pidfd = os.pidfd_open(process.pid)
         loop.add_reader(pidfd, self._ended, pidfd)
-        log.info("server started", extra={"guard": process.pid, "command": self._command})
+        # No more of the command line than the program: the rest may hold a key.
+        log.info("server started", extra={"guard": process.pid, "program": self._command[0]})
 
     async def stop(self, kill_after_s: float) -> None:
         """Returns when nothing is left of it: SIGTERM to its group, then SIGKILL to all below."""

@@ -1,6 +1,7 @@
 """Whole lives of agents, each for a real server process, with every kind of trouble."""
 
 import asyncio
+import logging
 import os
 import re
 import sys
@@ -65,6 +66,18 @@ async def test_a_slow_server_is_followed_from_its_start_to_an_orderly_end(
     assert "nothing listens there" in reasons
     assert "answers 503" in reasons
     assert lived.life.standing.reason == "stopped; nothing was lost"
+
+
+async def test_the_log_names_the_program_and_nothing_else_of_the_command(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    settings = settings_for(command=("/bin/sh", "-c", "exit 78", "--api-key", "SECRET"))
+    async with living(settings) as lived:
+        assert (await lived.ending()).code == 78
+    (started,) = [one for one in caplog.records if one.message == "server started"]
+    assert vars(started)["program"] == "/bin/sh"
+    assert not [one for one in caplog.records if "SECRET" in repr(vars(one))]
 
 
 async def test_while_it_loads_nothing_is_let_through_and_a_stop_ends_the_server_too(
