@@ -91,6 +91,7 @@ class Batcher:
         self._closing = threading.Event()  # read by the thread while it loads
         self._faults = 0
         self._failure = ""
+        self.on_given_up: Callable[[], None] = lambda: None  # on the loop: no run will begin
 
     async def start(self, report: Report) -> None:
         """Returns once the graph is loaded; `report` is called on this loop, in order.
@@ -230,6 +231,8 @@ class Batcher:
                 log.error("graph given up", extra={"reason": self._failure})
             self._fail(asked, self._failure or why)
             self._rest()
+            if self._failure:
+                self.on_given_up()
 
         job = partial(_run, self._engine, [zeros(self._signature, 1)], False)
         self._thread.call(job).add_done_callback(zeros_ran)

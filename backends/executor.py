@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 FAULTS_MAX: Final = 3  # in one slot, with nothing served in between: one may be the request's fault
 MEMORY_EVERY: Final = 64  # steps; reading it costs a system call, and it moves slowly
 CLOSED: Final = "the instance was stopped"
+DIED: Final = "the model thread died"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class Executor:
         self._numbers = 0
         self._meter = Meter(engine.slots, monotonic_ns())
         self._failure = ""
+        self.on_given_up: Callable[[], None] = lambda: None  # on the loop: no step will run
         self._model: _Model | None = None
         self._loaded: asyncio.Future[None] | None = None
         self._ended: asyncio.Future[None] | None = None
@@ -204,6 +206,7 @@ class Executor:
             room = self._engine.slots * self._engine.max_seq_len
             self._meter.kv_held_ratio = done.positions[0] / room
             self._meter.kv_kept_ratio = done.positions[1] / room
+        given_up = bool(done.failure) and not self._failure
         self._failure = self._failure or done.failure
         for number, token in done.outcome.tokens:
             stream = self._streams[number]
@@ -220,17 +223,23 @@ class Executor:
             self._let_go(number).fail(why)
         for number in done.released:
             self._let_go(number)
+        if given_up:
+            self.on_given_up()
 
     def thread_ended(self) -> None:
         assert self._loaded is not None
         assert self._ended is not None
-        self._failure = self._failure or CLOSED
+        assert self._model is not None
+        died = not self._failure and not self._model.closing.is_set()
+        self._failure = self._failure or (DIED if died else CLOSED)
         for stream in self._streams.values():
             stream.fail(self._failure)
         self._streams.clear()
         self._left.clear()
         if not self._loaded.done():
-            self.load_ended(LoadFailed("the model thread died while loading"))
+            self.load_ended(LoadFailed(f"{DIED} while loading"))
+        elif died:
+            self.on_given_up()
         self._ended.set_result(None)
 
     def _leave(self, number: int, served: bool) -> None:

@@ -114,7 +114,7 @@ class Facts(Account):
         return 0 if self.loaded is None else self.loaded.slots
 
     def blame_engine(self, now: float) -> None:
-        """After a request failed: if the engine is beyond repair, so is the instance."""
+        """If the engine is beyond repair, so is the instance."""
         failure = self.readings().failure
         if failure:
             self.life.fail(failure, now)

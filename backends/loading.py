@@ -82,6 +82,8 @@ class Loading:
             loaded.executor.forget()
         self._facts.count_from_now()
         self._keep_measured(snapshot)
+        # Whoever made it fail may be gone, and no request may come to find out.
+        loaded.executor.on_given_up = lambda: self._facts.blame_engine(self._loop.time())
 
     async def _load(self, repository: Repository, snapshot: Snapshot) -> Loaded | LoadedGraph:
         """Every shape has run.

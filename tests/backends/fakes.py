@@ -65,13 +65,16 @@ class Gate:
         self._allowed = 0
         self._open = False
         self._arrived = 0
+        self._held = 0
 
     def pass_through(self) -> None:
         """Called by the engine before it does anything."""
         with self._moved:
             self._arrived += 1
+            self._held += 1
             self._moved.notify_all()
             self._moved.wait_for(lambda: self._open or self._allowed > 0)
+            self._held -= 1
             self._allowed -= 0 if self._open else 1
 
     def let(self, steps: int = 1) -> None:
@@ -85,6 +88,17 @@ class Gate:
         with self._moved:
             self._open = True
             self._moved.notify_all()
+
+    def close(self) -> None:
+        """Hold the next step again."""
+        with self._moved:
+            self._open = False
+            self._allowed = 0
+
+    def await_held(self) -> None:
+        """Blocks (use `asyncio.to_thread`) until a step is held."""
+        with self._moved:
+            assert self._moved.wait_for(lambda: self._held > 0, timeout=60)
 
     def await_arrivals(self, count: int) -> None:
         """Blocks (use `asyncio.to_thread`) until `count` steps have come to the gate in all."""

@@ -254,14 +254,16 @@ def test_a_graph_that_fails_even_with_zeros_is_given_up_and_says_so() -> None:
         raise RuntimeError("device lost")
 
     async def story() -> None:
-        engine = ScriptedGraph()
+        engine, told = ScriptedGraph(), asyncio.Event()
         engine.fault = broken
         batcher = await started(engine)
+        batcher.on_given_up = told.set
         for count in range(FAULTS_MAX):
             assert batcher.readings().failure == "", count
             with pytest.raises(EngineFailed, match="device lost"):
                 await batcher.infer(row(1.0))
         assert "zeros fail too" in batcher.readings().failure, "known before the last one hears it"
+        assert told.is_set()
         with pytest.raises(EngineFailed, match="zeros fail too"):
             await batcher.infer(row(1.0))
 

@@ -1,13 +1,17 @@
 """Steps that break and logits that are not numbers: who fails, who goes on, when it is over."""
 
 import asyncio
+from pathlib import Path
 
+import aiohttp
 import pytest
 
 from backends.errors import EngineFailed
 from backends.executor import FAULTS_MAX
-from tests.backends.fakes import Gate, ScriptedEngine, answer
+from sluicegate.v1.states import State
+from tests.backends.fakes import Gate, ScriptedEngine, answer, successor
 from tests.backends.test_executor import generation, held, ids, started
+from tests.backends.test_instance import living
 
 
 def failing(*steps: str) -> "FailOnce":
@@ -99,3 +103,57 @@ async def test_a_generation_served_in_between_forgives_earlier_faults() -> None:
         assert await ids(executor.submit(generation(7))) == answer([7], 4)
     assert executor.readings().failure == ""
     await executor.close()
+
+
+async def test_an_engine_beyond_repair_is_an_error_though_all_its_clients_have_left(
+    tmp_path: Path,
+) -> None:
+    def fault(step: str) -> None:
+        raise RuntimeError("device lost")
+
+    steps = Gate()
+    steps.open()
+    engine = ScriptedEngine(slots=1, rule=successor, gate=steps)
+    async with living(tmp_path, engine, steps, queue_max=8) as lived:
+        await lived.until("READY")
+        async with aiohttp.ClientSession() as session:
+            engine.faults = fault
+            for _ in range(FAULTS_MAX - 1):
+                assert (await lived.post(session)).status == 500
+            steps.close()
+            last = asyncio.create_task(lived.post(session))
+            await asyncio.to_thread(steps.await_held)
+            last.cancel()
+        gate = lived.instance.facts.gate
+        emptied = asyncio.Event()
+        gate.when_empty(emptied.set)
+        async with asyncio.timeout(60):
+            await emptied.wait()
+        assert lived.instance.life.standing.state is State.READY
+        steps.open()
+        await lived.until("ERROR")
+        assert "device lost" in lived.instance.life.standing.reason
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_model_thread_that_dies_says_so() -> None:
+    engine = ScriptedEngine(slots=1)
+    executor = await started(engine)
+    told = asyncio.Event()
+    executor.on_given_up = told.set
+    del engine.chunks  # what is planned with is gone: no step can be
+    stream = executor.submit(generation(1))
+    async with asyncio.timeout(60):
+        await told.wait()
+    with pytest.raises(EngineFailed, match="the model thread died"):
+        await ids(stream)
+    await executor.close()
+
+
+async def test_an_ordered_end_is_no_reason_for_blame() -> None:
+    executor = await started(ScriptedEngine(slots=1))
+    told = asyncio.Event()
+    executor.on_given_up = told.set
+    await executor.close()
+    assert executor.readings().failure
+    assert not told.is_set()
