@@ -39,7 +39,7 @@ Shares = Mapping[tuple[str, str], float]  # observed lately, by (model, version)
 def instance(fleet: FleetSnapshot, seen: Seen, segment: Segment, now: float) -> InstanceView:
     status = seen.status
     launched = fleet.launches.get(seen.name)
-    stands = standing(fleet, seen, now, fleet.weights(seen.model))
+    stands = standing(fleet, seen, now, fleet.sent(seen.model))
     return InstanceView(
         id=seen.name,
         incarnation=seen.incarnation,
@@ -109,7 +109,7 @@ def models(fleet: FleetSnapshot, segment: Segment, observed: Shares) -> tuple[Mo
 
 
 def _versions(fleet: FleetSnapshot, model: str, observed: Shares) -> tuple[VersionView, ...]:
-    weights, sizes, blocked = fleet.weights(model), fleet.replicas(model), fleet.blocked(model)
+    weights, sizes, blocked = fleet.sent(model), fleet.replicas(model), fleet.blocked(model)
     groups: dict[str, list[Seen]] = {version: [] for version in weights}
     for seen in fleet.instances.values():
         if seen.model == model:
@@ -243,7 +243,7 @@ def problems(fleet: FleetSnapshot, now: float) -> tuple[str, ...]:
         if fleet.model(seen.model) is None:
             found.append(f"{seen.name}: config.toml names no model {seen.model}")
         elif _ails(fleet, seen):
-            why = reason(fleet, seen, fleet.weights(seen.model))
+            why = reason(fleet, seen, fleet.sent(seen.model))
             found.append(f"{seen.name}: {why or 'it gives no reason'}")
     for row in fleet.settings.instance:
         other = fleet.instances.get(row.id)

@@ -6,7 +6,7 @@ it are never changed, only replaced.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import inf
 from typing import Final
@@ -17,7 +17,7 @@ from gateway.fleet.events import Asked, Event, SettingsRead
 from gateway.fleet.health import Rules
 from gateway.fleet.history import Entry
 from gateway.fleet.registry import Seen, admissible
-from gateway.fleet.rollout import Rollout, Watch
+from gateway.fleet.rollout import Rollout, Watch, shares
 from gateway.fleet.slots import NO_SLOT, SlotBook
 from gateway.fleet.weights import NO_OVERRIDES, InForce, Override, Overrides, in_force
 from gateway.records import RouteTable
@@ -184,6 +184,18 @@ class FleetSnapshot:
         found = self.model(model)
         return in_force(found.weights if found else {}, self.overrides.get(model, NO_OVERRIDES))
 
+    def sent(self, model: str) -> dict[str, InForce]:
+        """The weights by which requests are sent: those in force, or those of a way back that the
+        store cannot take yet."""
+        found, last = self.weights(model), self.rollout(model)
+        watch = self.watches.get(model)
+        if last is None or not last.watched or watch is None or not watch.condemned:
+            return found
+        back = shares(last.rest, last.version, 0.0)
+        return {
+            version: replace(one, weight=back.get(version, 0.0)) for version, one in found.items()
+        }
+
     def replicas(self, model: str) -> dict[str, int]:
         """Instances that are ours to run, of every version that has some."""
         found = self.model(model)
@@ -219,7 +231,7 @@ class FleetSnapshot:
         return holder is not None and holder.kept and admissible(seen, self.weight_of(seen))
 
     def routable(self, seen: Seen) -> bool:
-        share = self.weights(seen.model).get(seen.version)
+        share = self.sent(seen.model).get(seen.version)
         open_now = seen.version not in self.blocked(seen.model)
         return share is not None and share.weight > 0 and open_now and self.admissible(seen)
 

@@ -104,7 +104,7 @@ def _rolled_out(fleet: FleetSnapshot, model: str) -> dict[str, VersionName | Non
 def _versions(
     fleet: FleetSnapshot, model: str, groups: dict[str, list[Target]]
 ) -> tuple[Version, ...]:
-    weights, blocked = fleet.weights(model), fleet.blocked(model)
+    weights, blocked = fleet.sent(model), fleet.blocked(model)
     return tuple(
         Version(
             name=VersionName(version),
@@ -165,7 +165,7 @@ def _content(table: RouteTable) -> RouteTable:
 def standings(fleet: FleetSnapshot, now: float) -> dict[str, tuple[Standing, ...]]:
     """Every known instance of each model, admissible or not."""
     found: dict[str, list[Standing]] = {model.name: [] for model in fleet.settings.model}
-    weights = {model: fleet.weights(model) for model in found}
+    weights = {model: fleet.sent(model) for model in found}
     for seen in fleet.instances.values():
         if seen.model in found:
             found[seen.model].append(standing(fleet, seen, now, weights[seen.model]))

@@ -21,6 +21,7 @@ from gateway.fleet.events import (
 from gateway.fleet.restore import Life, restore
 from gateway.fleet.rollout_events import CountsRead, Validated
 from gateway.fleet.snapshot import FleetSnapshot, Stage
+from gateway.fleet.table import standings
 from gateway.rollout.machine import Phase
 from gateway.rollouts import AbortRollout, CheckView
 from tests.gateway.fleet.builders import LAYOUT, follow_up, only, play, targets
@@ -192,12 +193,40 @@ def test_what_is_proved_bad_gets_nothing_though_the_store_fails() -> None:
     fleet, commands = decide(fleet, WriteFailed(writes[-1].then, "the disk is full", 13.1))
     fleet, _ = follow_up(fleet, commands, 13.1)
     assert at(fleet) == (Phase.STEP, 1)  # as the store has it
-    assert weights(fleet) == {"1": 95.0}
+    assert weights(fleet) == {"1": 100.0}
     fleet, _ = traffic.play(fleet, Ticked(13.9))
     assert at(fleet) == (Phase.STEP, 1)
     fleet, _ = traffic.play(fleet, Ticked(14.2), Ticked(15.3))
     assert at(fleet)[0] is Phase.ROLLING_BACK
     assert weights(fleet) == {"1": 100.0}
+
+
+def condemned(traffic: Traffic, fleet: FleetSnapshot) -> FleetSnapshot:
+    """Proved bad at 13.0, and at 13.1 the store has failed."""
+    traffic.grow(counts(0, 50), counts(500))
+    fleet, _ = decide(fleet, Ticked(13.0))
+    fleet, commands = decide(fleet, read(traffic, 13.0))
+    writes = [one for one in commands if isinstance(one, Write)]
+    fleet, commands = decide(fleet, WriteFailed(writes[-1].then, "the disk is full", 13.1))
+    fleet, _ = follow_up(fleet, commands, 13.1)
+    return fleet
+
+
+def test_what_is_proved_bad_and_had_everything_leaves_it_to_the_old_though_the_store_fails() -> (
+    None
+):
+    """Neither the weight of the new version nor the 0 of the old one may say who answers."""
+    traffic = Traffic()
+    steps = ({"weight": 100, "hold_s": 10, "requests_min": 20},)
+    fleet = stepping(traffic, steps=steps)
+    assert weights(fleet) == {"1": 0.0, "2": 100.0}
+    fleet = condemned(traffic, fleet)
+    assert at(fleet) == (Phase.STEP, 1)  # as the store has it
+    assert weights(fleet) == {"1": 100.0}
+    assert [fleet.routable(fleet.instances[name]) for name in (OLD, NEW)] == [True, False]
+    said = {str(one.instance): one.reason for one in standings(fleet, 13.1)["m"]}
+    assert said[OLD] == ""
+    assert "was rolled back" in said[NEW]
 
 
 def read(traffic: Traffic, now: float) -> CountsRead:
