@@ -78,7 +78,7 @@ def _asked(fleet: FleetSnapshot, model: str) -> bool:
 
 
 def _due(turn: Turn, rollout: Rollout, keys: Keys, watch: Watch) -> Move | None:
-    if rollout.phase in TRIED:
+    if rollout.phase in TRIED and not rollout.by_hand:
         ailment = groups.ailment(turn.fleet, rollout)
         if ailment:
             return news(rollout, Happened.FAILED, ailment, "instances")

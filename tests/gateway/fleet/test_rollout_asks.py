@@ -10,7 +10,14 @@ from gateway.config import parse
 from gateway.control import Ask, Denied, Receipt, ResetWeights, SetWeights
 from gateway.fleet.commands import Answer, Command, Write
 from gateway.fleet.decide import decide
-from gateway.fleet.events import Asked, ChildrenSeen, SettingsRead, Ticked, WorkerLinked
+from gateway.fleet.events import (
+    Asked,
+    ChildExited,
+    ChildrenSeen,
+    SettingsRead,
+    Ticked,
+    WorkerLinked,
+)
 from gateway.fleet.restore import Life, restore
 from gateway.fleet.rollout import shares
 from gateway.fleet.rollout_events import CountsRead
@@ -217,6 +224,16 @@ def test_weights_are_the_rollout_s_until_somebody_takes_them() -> None:
     fleet, _ = traffic.second(fleet, 33.0, counts(5), counts(95))
     assert at(fleet) == (Phase.STEP, 1)
     assert fleet.watches["m"].canary.requests == 5
+
+
+def test_who_has_set_the_weights_is_not_overruled_by_an_instance_that_gives_up() -> None:
+    fleet, _ = ask(stepping(Traffic()), SetWeights("m", {"1": 1.0, "2": 1.0}, override=True))
+    fleet, _ = play(fleet, ChildExited(f"instance.{NEW}", 9, 78, 21.0), Ticked(30.0))
+    assert at(fleet) == (Phase.PAUSED, 1)
+    assert {name: one.weight for name, one in fleet.weights("m").items()} == {"1": 1.0, "2": 1.0}
+    fleet, _ = play(fleet, asked(ResumeRollout("m"), 32.0))
+    assert at(fleet)[0] in {Phase.ROLLING_BACK, Phase.ROLLED_BACK}
+    assert rollout(fleet).ground == "instances"
 
 
 def test_what_was_rolled_back_gets_a_weight_only_by_override() -> None:
