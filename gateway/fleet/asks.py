@@ -168,7 +168,7 @@ def _plan_weights(fleet: FleetSnapshot, ask: SetWeights, by: str, now: float) ->
     chosen = _overridden(fleet, model, weights)
     old = {version: before[version].weight if version in before else 0.0 for version in chosen}
     moved = [version for version, one in chosen.items() if one.weight != old[version]]
-    if not moved:
+    if not moved and not any(weights.get(version) for version in fleet.blocked(model)):
         return Plan(NOTHING, (f"weights of {model} are so already",))
     sentences = tuple(
         f"weight of {model} version {version}: {old[version]:g} to {chosen[version].weight:g}"

@@ -13,7 +13,7 @@ from gateway.fleet.durable import overrides_change, replicas_change
 from gateway.fleet.rollout import Move, Rollout, Transition, shares
 from gateway.fleet.rollout_documents import ROLLOUTS, WATCHES, rollout_change
 from gateway.fleet.snapshot import FleetSnapshot
-from gateway.fleet.weights import NO_OVERRIDES, Override, Overrides, override, surviving
+from gateway.fleet.weights import NO_OVERRIDES, Override, Overrides, in_force, override, surviving
 from gateway.rollout.machine import ENDED, Happened, Phase, Refusal, transition
 from gateway.store.base import Change, Remove
 
@@ -69,7 +69,11 @@ def weights(fleet: FleetSnapshot, after: Rollout) -> Overrides:
     if after.watched or after.phase is Phase.DONE:
         return override(file, standing, shares(after.rest, after.version, after.weight))
     if after.phase is Phase.ROLLING_BACK and after.step:
-        return surviving(file, after.before)
+        former = surviving(file, after.before)
+        said = in_force(file, former)
+        if any(version in said and said[version].weight > 0 for version in after.rest):
+            return former
+        return override(file, standing, shares(after.rest, after.version, 0.0))
     return standing
 
 

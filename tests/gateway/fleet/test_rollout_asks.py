@@ -308,17 +308,45 @@ def test_a_promoted_version_that_the_file_names_later_is_not_started_again() -> 
     assert weights(fleet)["2"] == 100.0
 
 
-def test_a_file_that_was_changed_while_no_gateway_ran_does_not_take_the_weights() -> None:
-    """It could not be refused: what it says counts when the rollout has ended."""
-    before = stepping(Traffic())
-    file = CONFIG.replace('"1" = 100', '"1" = 50, "2" = 50, "3" = 7')
+def restarted(before: FleetSnapshot, weights: str) -> FleetSnapshot:
+    """With another file, under everything that runs."""
     life = Life(LAYOUT, 1, before.generation, 20.0, 0.0)
     running = {f"instance.{name}": 9 for name in (OLD, NEW)}
     fleet, _ = play(
-        restore(parse(file), stored(before), life),
+        restore(parse(CONFIG.replace('"1" = 100', weights)), stored(before), life),
         ChildrenSeen({"worker0.0": 7, **running}, 1, frozenset(), 20.0),
         WorkerLinked(0, 0, 7, before.generation, 20.0),
     )
+    return fleet
+
+
+def test_a_file_that_gives_everything_to_the_new_version_does_not_leave_nobody_at_a_rollback() -> (
+    None
+):
+    """Its instances leave: who was there before takes the requests, whatever the file says."""
+    fleet = restarted(stepping(Traffic()), '"1" = 0, "2" = 100')
+    fleet, _ = ask(fleet, AbortRollout("m"), 30.0)
+    assert set(fleet.blocked("m")) == {"2"}
+    in_force = {version: one.weight for version, one in fleet.weights("m").items()}
+    assert in_force == {"1": 100.0, "2": 0.0}
+
+
+def test_a_blocked_version_is_unblocked_by_the_weight_that_it_has() -> None:
+    fleet = restarted(stepping(Traffic()), '"1" = 50, "2" = 50')
+    fleet, _ = ask(fleet, AbortRollout("m"), 30.0)
+    fleet = gone(fleet, 31.0)
+    assert (at(fleet)[0], set(fleet.blocked("m"))) == (Phase.ROLLED_BACK, {"2"})
+    both = {"1": 50.0, "2": 50.0}
+    assert {version: one.weight for version, one in fleet.weights("m").items()} == both
+    fleet, said = ask(fleet, SetWeights("m", both), 32.0)
+    assert (said, set(fleet.blocked("m"))) == ("conflict", {"2"})
+    fleet, said = ask(fleet, SetWeights("m", both, override=True), 33.0)
+    assert (said, set(fleet.blocked("m"))) == ("", set())
+
+
+def test_a_file_that_was_changed_while_no_gateway_ran_does_not_take_the_weights() -> None:
+    """It could not be refused: what it says counts when the rollout has ended."""
+    fleet = restarted(stepping(Traffic()), '"1" = 50, "2" = 50, "3" = 7')
     assert at(fleet) == (Phase.STEP, 1)
     in_force = {version: one.weight for version, one in fleet.weights("m").items()}
     assert in_force == {"1": 95.0, "2": 5.0, "3": 0.0}
