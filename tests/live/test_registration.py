@@ -74,6 +74,7 @@ async def test_a_registered_instance_freezes_rejoins_restarts_and_says_farewell(
             after = len(gateway.lines)
             os.kill(first.pid, signal.SIGSTOP)
             await gateway.says(lambda text: text.startswith("x is lost: not heard of for"), after)
+            await gateway.routes("m", {"1": 100})
             assert (await ask(gateway, "m")).code == "no_ready_instance"
             assert (await shown(gateway))["health"] == "lost"
 
@@ -99,6 +100,7 @@ async def test_a_registered_instance_freezes_rejoins_restarts_and_says_farewell(
             await gateway.says(lambda text: text.startswith("x said farewell"), after)
             assert await asyncio.wait_for(second.wait(), PATIENCE_S) == 0
         assert (await shown(gateway))["state"] == "STOPPED"
+        await gateway.routes("m", {"1": 100})
         assert (await ask(gateway, "m")).code == "no_ready_instance"
 
 

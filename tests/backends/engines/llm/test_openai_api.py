@@ -167,9 +167,13 @@ async def test_several_answers_are_those_of_their_seeds(served: Served) -> None:
     for index in range(4):
         parts = [c.text for chunk in chunks for c in chunk.choices if c.index == index]
         assert joined(parts) == singles[index]
-    assert done.usage is not None
-    assert chunks[-1].usage == done.usage
-    assert done.usage.completion_tokens == 64
+    whole, streamed = done.usage, chunks[-1].usage
+    assert whole is not None
+    assert streamed is not None
+    assert (whole.prompt_tokens, whole.completion_tokens) == (streamed.prompt_tokens, 64)
+    assert streamed.completion_tokens == 64
+    assert streamed.prompt_tokens_details is not None  # the prompt was there, but for its last id
+    assert streamed.prompt_tokens_details.cached_tokens == whole.prompt_tokens - 1
 
 
 async def test_a_stop_string_is_found_across_tokens_and_is_no_part_of_a_stream(
