@@ -1,7 +1,7 @@
 """Recorded requests, read from the end of a file that somebody else may be writing.
 
 Floor 3, I/O.
-One JSON document a line: `{"at", "model", "path", "bucket", "body"}`. Nothing in the file is
+One JSON document a line: `{"at", "model", "path", "bucket", "redacted", "body"}`. Nothing in it is
 trusted: its last megabytes are read, a line that is no such document is counted and left out, and a
 file that is missing, or no file at all, is the same as no samples.
 """

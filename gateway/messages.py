@@ -150,6 +150,7 @@ class Sampled:
     path: str
     bucket: str
     body: dict[str, Any]
+    redacted: bool = False
 
 
 # --- control to supervisor -----------------------------------------------------------------------

@@ -255,6 +255,7 @@ class Kept:
     number: int
     bucket: str
     line: bytes  # with its end
+    redacted: bool = False
 
 
 class Reservoir:
@@ -266,11 +267,13 @@ class Reservoir:
         self._kept: dict[str, list[Kept]] = {name: [] for name in BUCKET_NAMES}
         self._next = 0
 
-    def add(self, bucket: str, line: bytes, per_bucket: int, max_bytes: int) -> bool:
+    def add(
+        self, bucket: str, line: bytes, per_bucket: int, max_bytes: int, redacted: bool = False
+    ) -> bool:
         """Whether it is kept; what has to make room is gone then, also for bounds that shrank."""
         if len(line) > max_bytes or bucket not in self._kept:
             return False
-        one = Kept(self._next, bucket, line)
+        one = Kept(self._next, bucket, line, redacted)
         self._next += 1
         for held in self._kept.values():
             while len(held) > per_bucket - (held is self._kept[bucket]):
@@ -280,6 +283,13 @@ class Reservoir:
             heaviest = max(self._kept.values(), key=lambda many: _weight(many, one))
             heaviest.remove(min(heaviest, key=lambda other: other.number))
         return True
+
+    def drop_words(self) -> bool:
+        """Keep only what was redacted; whether anything had to go."""
+        before = self.size()
+        for bucket, held in self._kept.items():
+            self._kept[bucket] = [one for one in held if one.redacted]
+        return self.size() < before
 
     def size(self) -> int:
         return sum(len(one.line) for many in self._kept.values() for one in many)

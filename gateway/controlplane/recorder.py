@@ -43,7 +43,9 @@ class Recorder:
         self._told: set[tuple[str, str]] = set()  # whose file has been named in the log
         self._arriving: list[Sampled] = []
         self._came = asyncio.Event()
+        self._unwritten: set[tuple[str, str]] = set()  # whose file is not what is kept
         self._failing = False
+        self._seen: Settings | None = None
 
     def heard(self, sample: Sampled) -> None:
         """From a worker; it costs nothing here."""
@@ -51,6 +53,13 @@ class Recorder:
         known = any(model.name == sample.model for model in settings.model)
         if settings.recorder.enabled and known and len(self._arriving) < ARRIVING_MAX:
             self._arriving.append(sample)
+            self._came.set()
+
+    def look(self) -> None:
+        """After each decision of control: other rules count for what is kept already, too."""
+        settings = self._settings()
+        if settings is not self._seen:
+            self._seen = settings
             self._came.set()
 
     async def run(self) -> None:
@@ -64,44 +73,62 @@ class Recorder:
     async def write(self) -> None:
         """Keep what has arrived, and write the files that it belongs to."""
         arrived, self._arriving = self._arriving, []
-        rules = self._settings().recorder
-        folder, touched = Path(rules.dir), set[str]()
-        try:
-            for model in dict.fromkeys(sample.model for sample in arrived):
-                if (rules.dir, model) not in self._kept:
-                    lines = await asyncio.to_thread(_read, _path(folder, model), rules.max_bytes)
-                    self._kept[rules.dir, model] = self._resumed(lines, rules)
-            for sample in arrived:
-                line = _line(sample)
-                kept = self._kept[rules.dir, sample.model]
-                if kept.add(sample.bucket, line, rules.per_bucket, rules.max_bytes):
-                    touched.add(sample.model)
-                    self._tally.samples[sample.model, sample.bucket] += 1
-            for model in touched:
-                content = self._kept[rules.dir, model].file()
-                await asyncio.to_thread(_replace, _path(folder, model), content)
-                if (rules.dir, model) not in self._told:
-                    self._told.add((rules.dir, model))
-                    fields = {"model": model, "file": str(_path(folder, model))}
-                    log.info("samples of requests are kept", extra=fields)
-        except OSError as exc:
-            if not self._failing:  # once; what is kept goes into the next file that can be written
-                log.warning("samples are not written", extra={"reason": str(exc)})
-            self._failing = True
-        else:
-            self._failing = False
+        settings = self._settings()
+        rules = settings.recorder
+        models = dict.fromkeys(sample.model for sample in arrived)
+        if rules.enabled and rules.redact:  # what clients said before goes, whoever asks next
+            models |= dict.fromkeys(model.name for model in settings.model)
+        failure = ""
+        for model in models:
+            try:
+                await self._keep(model, [one for one in arrived if one.model == model], rules)
+            except OSError as exc:
+                failure = str(exc)
+        if failure and not self._failing:
+            # Once; what is kept goes into the next file that can be written.
+            log.warning("samples are not written", extra={"reason": failure})
+        self._failing = bool(failure)
+        if self._failing:
+            self._came.set()
 
-    def _resumed(self, lines: list[bytes], rules: Rules) -> Reservoir:
-        """What a file holds; a line that is none of ours is left out."""
+    async def _keep(self, model: str, samples: list[Sampled], rules: Rules) -> None:
+        """Raises: OSError; what could not be written is written the next time."""
+        where, path = (rules.dir, model), _path(Path(rules.dir), model)
+        if where not in self._kept:
+            lines = await asyncio.to_thread(_read, path, rules.max_bytes)
+            self._kept[where], left_out = self._resumed(lines, rules)
+            if rules.redact and left_out:  # it may be what a client said
+                self._unwritten.add(where)
+        kept = self._kept[where]
+        if rules.redact and kept.drop_words():
+            self._unwritten.add(where)
+        for sample in samples:
+            if rules.redact and not sample.redacted:
+                continue  # its worker did not know yet
+            limits = rules.per_bucket, rules.max_bytes
+            if kept.add(sample.bucket, _line(sample), *limits, sample.redacted):
+                self._unwritten.add(where)
+                self._tally.samples[model, sample.bucket] += 1
+        if where not in self._unwritten:
+            return
+        await asyncio.to_thread(_replace, path, kept.file())
+        self._unwritten.discard(where)
+        if where not in self._told:
+            self._told.add(where)
+            log.info("samples of requests are kept", extra={"model": model, "file": str(path)})
+
+    def _resumed(self, lines: list[bytes], rules: Rules) -> tuple[Reservoir, bool]:
+        """What a file holds, and whether a line is left out: none of ours, or too much."""
         kept = Reservoir(self._rng)
         for line in lines:
             try:
-                bucket = orjson.loads(line)["bucket"]
+                document = orjson.loads(line)
+                bucket, redacted = document["bucket"], document.get("redacted") is True
             except (orjson.JSONDecodeError, KeyError, TypeError):
                 continue
             if isinstance(bucket, str):
-                kept.add(bucket, line + b"\n", rules.per_bucket, rules.max_bytes)
-        return kept
+                kept.add(bucket, line + b"\n", rules.per_bucket, rules.max_bytes, redacted)
+        return kept, kept.size() < sum(len(line) + 1 for line in lines)
 
 
 def _line(sample: Sampled) -> bytes:
@@ -110,6 +137,7 @@ def _line(sample: Sampled) -> bytes:
         "model": sample.model,
         "path": sample.path,
         "bucket": sample.bucket,
+        "redacted": sample.redacted,
         "body": sample.body,
     }
     return orjson.dumps(document) + b"\n"
@@ -120,10 +148,10 @@ def _path(folder: Path, model: str) -> Path:
 
 
 def _read(path: Path, max_bytes: int) -> list[bytes]:
-    """The lines of a file that may not be there."""
+    """The lines of a file that may not be there; of one that is too long, a broken one is last."""
     try:
         with path.open("rb") as file:
-            return [line for line in file.read(max_bytes).split(b"\n") if line]
+            return [line for line in file.read(max_bytes + 1).split(b"\n") if line]
     except FileNotFoundError:
         return []
 

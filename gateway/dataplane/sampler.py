@@ -64,6 +64,7 @@ class Sampler:
     def _sampled(self, model: str, path: bytes, body: bytes) -> Sampled:
         document: dict[str, Any] = orjson.loads(body)  # it was read before, to be routed
         bucket = bucket_of(characters_of(document))
-        if self._rules.redact:
+        is_redacted = self._rules.redact
+        if is_redacted:
             document = redacted(document, model, Filler(self._rng.getrandbits(16)))
-        return Sampled(time.time(), model, path.decode("latin-1"), bucket, document)
+        return Sampled(time.time(), model, path.decode("latin-1"), bucket, document, is_redacted)

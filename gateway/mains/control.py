@@ -132,6 +132,7 @@ class ControlProcess:
         live = self._live(folds)
         recorder = Recorder(lambda: self._fleet().settings, self._tally, self._rng)
         self._links.on_sampled = recorder.heard
+        self._loop.after.append(lambda _: recorder.look())
         self._folds, self._live_control = folds, live
         self._webhooks = self._hooks(store)
         live.ailing = self._webhooks.problems

@@ -29,7 +29,9 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Cut, st.lists(COUNTS).map(tuple), st.lists(COUNTS).map(tuple), COUNTS),
     st.builds(Hello, COUNTS, COUNTS, COUNTS, COUNTS),
     st.builds(WereCut, COUNTS, st.lists(LOST, max_size=3).map(tuple)),
-    st.builds(Sampled, COUNTS, NAMES, NAMES, NAMES, st.dictionaries(NAMES, NAMES | COUNTS)),
+    st.builds(
+        Sampled, COUNTS, NAMES, NAMES, NAMES, st.dictionaries(NAMES, NAMES | COUNTS), st.booleans()
+    ),
     st.builds(Exited, NAMES, COUNTS, st.none() | st.integers(-64, 255), st.booleans()),
     st.builds(
         Spawn,

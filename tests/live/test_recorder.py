@@ -36,7 +36,7 @@ async def test_a_reload_begins_to_keep_samples_and_the_next_one_ends_it(tmp_path
         assert answer.whole
         await gateway.says(lambda text: text == "samples of requests are kept")
         (sample,) = [orjson.loads(line) for line in file.read_bytes().splitlines()]
-        assert sample.keys() == {"at", "model", "path", "bucket", "body"}
+        assert sample.keys() == {"at", "model", "path", "bucket", "redacted", "body"}
         assert (sample["model"], sample["path"]) == ("m", "/v1/chat/completions")
         assert sample["bucket"] == "<100"
         assert SECRET not in file.read_text()

@@ -33,8 +33,11 @@ def settings_for(folder: Path, **rules: Any) -> Settings:
     return parse("\n".join(lines))
 
 
-def sample(text: str = "x", model: str = "m", bucket: str = "<100") -> Sampled:
-    return Sampled(1.5, model, "/v1/completions", bucket, {"model": model, "prompt": text})
+def sample(
+    text: str = "x", model: str = "m", bucket: str = "<100", redacted: bool = True
+) -> Sampled:
+    body = {"model": model, "prompt": text}
+    return Sampled(1.5, model, "/v1/completions", bucket, body, redacted)
 
 
 @dataclass
@@ -75,6 +78,7 @@ async def test_a_line_says_when_where_how_long_and_what(bench: Bench) -> None:
             "model": "m",
             "path": "/v1/completions",
             "bucket": "<100",
+            "redacted": True,
             "body": {"model": "m", "prompt": "hello"},
         }
     ]
@@ -185,6 +189,68 @@ def test_whatever_lines_a_file_has_the_next_sample_is_kept(
     bench.path().write_bytes(b"\n".join(lines))
     asyncio.run(bench.keep(sample("new")))
     assert bench.lines()[-1]["body"]["prompt"] == "new"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_nothing_stays_of_a_time_without_redaction(bench: Bench, restarted: bool) -> None:
+    """And nobody has to ask for it: the file of a model that gets no request is cleared as well."""
+    bench.settings = settings_for(bench.folder, redact="false")
+    await bench.keep(sample("filler"), sample("secret", redacted=False))
+    await bench.keep(sample("secret", "n", redacted=False))
+    assert [line["redacted"] for line in bench.lines()] == [True, False]
+    if restarted:
+        bench.recorder = bench.another()
+    bench.settings = settings_for(bench.folder, redact="true")
+    await bench.keep()
+    assert [line["body"]["prompt"] for line in bench.lines()] == ["filler"]
+    assert bench.lines("n") == []
+    await bench.keep(sample("secret", redacted=False))  # of a worker that does not know yet
+    assert [line["body"]["prompt"] for line in bench.lines()] == ["filler"]
+
+
+@pytest.mark.parametrize(
+    "said", [b"what a client said\n", b'{"bucket":"<100","redacted":1}\n', b"[]\n" * 2000]
+)
+async def test_what_may_be_words_of_clients_is_cleared_from_a_file(
+    bench: Bench, said: bytes
+) -> None:
+    await bench.keep(sample("filler"))
+    with bench.path().open("ab") as file:
+        file.write(said)
+    bench.recorder = bench.another()
+    await bench.keep()
+    assert [line["body"]["prompt"] for line in bench.lines()] == ["filler"]
+
+
+async def test_a_file_that_cannot_be_cleared_holds_up_no_other_and_is_tried_again(
+    bench: Bench,
+) -> None:
+    bench.path("m").mkdir(parents=True)
+    await bench.keep(sample(model="n"))
+    assert len(bench.lines("n")) == 1
+    bench.path("m").rmdir()
+    bench.path("m").write_bytes(b"what a client said\n")
+    await bench.keep()
+    assert bench.lines("m") == []
+
+
+async def test_other_rules_are_looked_at_without_a_sample(bench: Bench) -> None:
+    bench.settings = settings_for(bench.folder, redact="false")
+    await bench.keep(sample("secret", redacted=False))
+    written = asyncio.Event()
+
+    class Watched(Recorder):
+        async def write(self) -> None:
+            await super().write()
+            written.set()
+
+    recorder = Watched(lambda: bench.settings, bench.tally, Random(1))
+    running = asyncio.create_task(recorder.run())
+    bench.settings = settings_for(bench.folder)
+    recorder.look()
+    await written.wait()
+    running.cancel()
+    assert bench.lines() == []
 
 
 async def test_a_disk_that_fails_is_told_once_and_what_is_kept_comes_later(

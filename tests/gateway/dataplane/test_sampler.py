@@ -78,6 +78,7 @@ async def test_a_request_that_was_served_is_told_without_what_it_says(bench: Ben
     assert not bench.told  # not in the request's time
     (sample,) = bench.heard()
     assert (sample.model, sample.path, sample.bucket) == ("m", "/v1/completions", "<100")
+    assert sample.redacted
     assert sample.body.keys() == {"model", "prompt", "max_tokens"}
     assert len(sample.body["prompt"]) == len(SAID)
     everything = repr(sample)
@@ -89,6 +90,7 @@ async def test_the_operator_may_want_it_as_it_was(bench: Bench) -> None:
     await bench.served()
     (sample,) = bench.heard()
     assert sample.body == ASKED
+    assert not sample.redacted
 
 
 @pytest.mark.parametrize("status", [b"400 No", b"404 No", b"500 No", b"302 Elsewhere"])
