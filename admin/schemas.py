@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from admin.requests import GRACE_MAX_S, WEIGHT_MAX
-from admin.rollouts.requests import COUNT_MAX, PERCENT_MAX, REPLICAS_MAX
+from admin.rollouts.requests import COUNT_MAX, PERCENT_MAX, REPLICAS_MAX, STEPS_MAX
 from admin.views import NULLS, Document
 from gateway.control import (
     ChangeView,
@@ -184,9 +184,10 @@ def _rollouts() -> Document:
         "samples": {"type": ["string", "null"]},
         "force": FLAG,
     }
+    left = {"type": ["integer", "null"], "minimum": 0, "maximum": STEPS_MAX}
     return {
         "RolloutToStart": _object(start, ("replicas", "steps", "samples", "force")),
-        "RolloutToPromote": _object({"full": FLAG}, ("full",)),
+        "RolloutToPromote": _object({"full": FLAG, "step": left}, ("full", "step")),
         "RolloutToAbort": _object({"reason": {"type": "string"}}, ("reason",)),
         "RolloutToRetry": _object({"force": FLAG}, ("force",)),
     }

@@ -102,10 +102,14 @@ class StartRollout:
 
 @dataclass(frozen=True, slots=True)
 class PromoteRollout:
-    """To the next step now, past its hold and its gate; `full`: to all traffic at once."""
+    """To the next step now, past its hold and its gate; `full`: to all traffic at once.
+
+    `step`: the one that is to be left. A rollout that is at another by now is not promoted.
+    """
 
     model: str
     full: bool = False
+    step: int | None = None  # None: whichever it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,10 @@ class Rollouts:
         body = {key: value for key, value in asdict(ask).items() if key != "model"}
         return self._make(ask.model, "", body, how)
 
-    def promote(self, model: str, full: bool = False, how: How = NOW) -> Receipt:
-        return self._make(model, "/promote", {"full": full}, how)
+    def promote(
+        self, model: str, full: bool = False, how: How = NOW, step: int | None = None
+    ) -> Receipt:
+        return self._make(model, "/promote", {"full": full, "step": step}, how)
 
     def pause(self, model: str, how: How = NOW) -> Receipt:
         return self._make(model, "/pause", None, how)

@@ -271,9 +271,13 @@ def _follow(terminal: Terminal, view: RolloutView) -> None:
 def promote(terminal: Terminal, model: str, full: bool, how: How) -> None:
     """Go to the next step now, past its hold and its gate.
 
+    A step that ends by itself at the same moment is not followed by a second one.
+
     Example: sluicegate rollout promote smollm2-135m-instruct
     """
-    terminal.tell(terminal.client.rollouts.promote(model, full, how), how)
+    calls = terminal.client.rollouts
+    step = None if full else calls.latest(model).step
+    terminal.tell(calls.promote(model, full, how, step), how)
 
 
 @rollout.command()

@@ -54,7 +54,8 @@ def _steps(fields: Fields) -> tuple[dict[str, Any], ...]:
 def promote(model: str, body: Any) -> PromoteRollout | Problems:
     fields = fields_of(body)
     full = fields.switch("full")
-    return fields.finish() or PromoteRollout(model, full)
+    step = fields.count("step", STEPS_MAX) if fields.gives("step") else None
+    return fields.finish() or PromoteRollout(model, full, step)
 
 
 def abort(model: str, body: Any) -> AbortRollout | Problems:

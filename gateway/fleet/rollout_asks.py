@@ -60,6 +60,9 @@ def plan(fleet: FleetSnapshot, ask: RolloutAsk | Move, by: str, now: float) -> P
         case AbortRollout(_, reason):
             told = f"aborted: {reason}" if reason else "aborted by an operator"
             move = Move(ask.model, Happened.ABORTED, told, "aborted")
+        case PromoteRollout(step=step) if step is not None and step != last.step:
+            text = f"rollout {last.id} is at step {last.step} by now, not {step}: look again"
+            raise Denied("conflict", text)
         case PromoteRollout(_, full):
             whole = full or last.last
             happened = Happened.PROMOTED_FULLY if whole else Happened.PROMOTED

@@ -27,7 +27,7 @@ BODIES: dict[str, Any] = {
         "samples": "samples.jsonl",
         "force": False,
     },
-    "RolloutToPromote": {"full": True},
+    "RolloutToPromote": {"full": True, "step": 1},
     "RolloutToAbort": {"reason": "answers are odd"},
     "RolloutToRetry": {"force": True},
 }

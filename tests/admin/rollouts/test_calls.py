@@ -34,6 +34,7 @@ def test_what_is_asked_arrives_as_it_was_asked(client: Client, served: Served) -
     for ask in (whole, StartRollout("m", "2")):
         assert calls.start(ask, how) == RECEIPT
     calls.promote("m", True, how)
+    calls.promote("m", how=how, step=2)
     calls.pause("m", how)
     calls.resume("m", how)
     calls.abort("m", "odd", how)
@@ -42,6 +43,7 @@ def test_what_is_asked_arrives_as_it_was_asked(client: Client, served: Served) -
         whole,
         StartRollout("m", "2"),
         PromoteRollout("m", True),
+        PromoteRollout("m", step=2),
         PauseRollout("m"),
         ResumeRollout("m"),
         AbortRollout("m", "odd"),

@@ -213,7 +213,7 @@ def test_ctrl_c_leaves_the_rollout_running_and_says_so(
 @pytest.mark.parametrize(
     ("arguments", "ask"),
     [
-        (["promote", "m"], PromoteRollout("m")),
+        (["promote", "m"], PromoteRollout("m", step=ROLLOUT.step)),
         (["promote", "m", "--full"], PromoteRollout("m", True)),
         (["pause", "m"], PauseRollout("m")),
         (["resume", "m"], ResumeRollout("m")),

@@ -30,6 +30,9 @@ def test_all_that_can_be_said_arrives() -> None:
     steps: tuple[dict[str, Any], ...] = (STEP, {"weight": 100.0})
     assert requests.start("m", body) == StartRollout("m", "2", 3, steps, "", True)
     assert requests.promote("m", {"full": True}) == PromoteRollout("m", True)
+    assert requests.promote("m", {"step": 2}) == PromoteRollout("m", step=2)
+    assert requests.promote("m", {"step": None}) == PromoteRollout("m")
+    assert requests.promote("m", {"step": "2"}) != PromoteRollout("m", step=2)
     assert requests.abort("m", {"reason": "odd"}) == AbortRollout("m", "odd")
     assert requests.retry("m", {"force": True}) == RetryRollout("m", True)
 

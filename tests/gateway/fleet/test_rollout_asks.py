@@ -164,6 +164,14 @@ def test_promoted_it_does_not_wait() -> None:
     assert ask(fleet, PauseRollout("m"), 15.0)[1] == "conflict"
 
 
+def test_what_is_to_leave_a_step_that_has_passed_skips_no_other() -> None:
+    fleet, _ = ask(stepping(Traffic()), PromoteRollout("m", step=1), 13.0)
+    assert at(fleet) == (Phase.STEP, 2)
+    fleet, said = ask(fleet, PromoteRollout("m", step=1), 14.0)
+    assert (at(fleet), said) == ((Phase.STEP, 2), "conflict")
+    assert ask(fleet, PromoteRollout("m", True, 1), 14.0)[1] == "conflict"
+
+
 def test_a_step_that_passes_while_it_is_promoted_is_not_promoted_twice() -> None:
     traffic = Traffic()
     fleet = stepping(traffic)
