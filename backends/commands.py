@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import uvloop
 
+from backends.engines.llm.cache import let_go
 from backends.errors import EXIT_UNUSABLE, CannotListen, DependencyMissing
 from backends.log import configure
 from backends.options import EXIT_ADDRESS, address, advertised, end_with, name
@@ -97,6 +98,7 @@ def instance(life_fd: int | None, instance_id: str, **given: Any) -> None:
     logging.shutdown()
     if ending.abrupt:
         # The model thread is in the middle of a compile; Python would wait for it to the end.
+        let_go()
         os._exit(ending.code)
     sys.exit(ending.code)
 

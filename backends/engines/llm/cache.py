@@ -5,8 +5,9 @@ MindSpore's own cache notices neither changed shapes nor another model, and cras
 - the folder's name is a digest of all that the graphs depend on;
 - graphs are compiled into a dot-folder and renamed into place when all of them are whole, so a
   folder with a plain name is complete; the checksums in it tell whether it still is;
-- whoever reads a folder leaves a mark in it until its load has succeeded. A mark whose process is
-  gone means that the load died: the folder is not trusted again, and compiled anew.
+- whoever reads a folder holds a mark in it until its load has ended. While graphs of it are run the
+  mark is not empty: one that was left so, by a process that is gone, means that the load died of
+  them, and the folder is not trusted again but compiled anew. Who is stopped lets go of the mark.
 A process is alive exactly while it holds the lock (flock) on its dot-folder or its mark. Of a model
 the folders used last are kept, the others are removed when one is opened.
 """
@@ -18,7 +19,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +31,7 @@ _SUMS: Final = ".sums"
 KEY_LENGTH: Final = 24  # hex digits: 96 bits, no two keys of one disk meet by chance
 # Older programs named a folder by the key alone. Other things may stand in the same root.
 _NAME: Final = re.compile(rf"(?:(?P<model>.+)\.)?[0-9a-f]{{{KEY_LENGTH}}}")
+_marks: Final[set[Path]] = set()  # that this process holds
 KEPT: Final = 8  # of a model, some 6 MB each: versions in service and those it may go back to
 
 
@@ -56,10 +59,12 @@ class CompileCache:
             marks = list(self._final.glob(f"{_READING}*"))
             living = [mark for mark in marks if _is_locked(mark)]
             exists = self._final.is_dir()
-            self.warm = exists and len(living) == len(marks) and _is_whole(self._final)
+            died = [mark for mark in marks if mark not in living and _blames(mark)]
+            self.warm = exists and not died and _is_whole(self._final)
             if self.warm:
                 descriptor, mark = tempfile.mkstemp(prefix=_READING, dir=self._final)
                 self._held, self._lock = Path(mark), descriptor
+                _marks.add(self._held)
                 self.folder = self._final
             else:
                 if exists and not living:  # a reader that lives still needs the files
@@ -73,10 +78,21 @@ class CompileCache:
     def __enter__(self) -> "CompileCache":
         return self
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Graphs are read or compiled, and run: a failure or a death in here may be their fault."""
+        if self.warm:
+            os.pwrite(self._lock, b"!", 0)
+        yield
+        if self.warm:
+            os.ftruncate(self._lock, 0)
+
     def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
-        # After a failure everything stays where it is, but unlocked: as after a crash, never used.
-        if failure is None and self.warm:
-            self._held.unlink(missing_ok=True)
+        # After a failure of graphs all stays where it is, but unlocked: as after a crash, not used.
+        if self.warm:
+            _marks.discard(self._held)
+            if not os.fstat(self._lock).st_size:
+                self._held.unlink(missing_ok=True)
         elif failure is None:
             self._publish()
         os.close(self._lock)
@@ -87,6 +103,19 @@ class CompileCache:
             self._held.rename(self._final)
         except OSError:  # another process was first; its folder is as good
             shutil.rmtree(self._held, ignore_errors=True)
+
+
+def let_go() -> None:
+    """This process ends now, as it was told to: what it reads has done nothing wrong."""
+    for mark in tuple(_marks):
+        mark.unlink(missing_ok=True)
+
+
+def _blames(mark: Path) -> bool:
+    try:
+        return mark.stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def _forget(root: Path, name: str) -> None:

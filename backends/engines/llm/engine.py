@@ -8,7 +8,8 @@ and the model has answered: finite logits, and the same from a decode as from a 
 
 import hashlib
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
@@ -74,20 +75,22 @@ class LlmEngine:
         name = self.cache_name()
         if runtime.is_fresh():
             with CompileCache(self._cache_root, name) as cache:
-                self._load(report, cache.folder, "read" if cache.warm else "compiled")
+                self._load(report, cache, "read" if cache.warm else "compiled")
             runtime.stop_caching()
         else:  # MindSpore can no longer be told where its cache is
             self._load(report, None, "compiled")
         report(Phase.WARMING_UP, 1.0, "verified")
 
-    def _load(self, report: Report, cache: Path | None, done: str) -> None:
-        self._ms = runtime.prepare(self._device_target, self._threads, cache)
+    def _load(self, report: Report, cache: CompileCache | None, done: str) -> None:
+        folder, running = (cache.folder, cache.running) if cache else (None, nullcontext)
+        self._ms = runtime.prepare(self._device_target, self._threads, folder)
         self._load_weights(report)
         report(Phase.ALLOCATING_CACHE, 0.0, f"{self.slots} slots of {self.max_seq_len}")
         self._decoder.allocate()
-        self._run_shapes(report, Phase.COMPILING, done)
-        self._run_shapes(report, Phase.WARMING_UP, "run again")
-        verify(self)
+        self._run_shapes(report, Phase.COMPILING, done, running)
+        self._run_shapes(report, Phase.WARMING_UP, "run again", running)
+        with running():
+            verify(self)
 
     def cache_name(self) -> str:
         """Of the folder of compiled graphs. Raises: DependencyMissing."""
@@ -122,17 +125,27 @@ class LlmEngine:
         self._decoder.set_train(False)
         self.vocab = weights.shape.vocab
 
-    def _run_shapes(self, report: Report, phase: Phase, done: str) -> None:
+    def _run_shapes(
+        self,
+        report: Report,
+        phase: Phase,
+        done: str,
+        running: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         for count, shape in enumerate(self._shapes):
             report(
                 phase, count / len(self._shapes), f"{count} of {len(self._shapes)} shapes {done}"
             )
-            match shape:
-                case PrefillShape(ids):
-                    expect_finite(self.prefill(0, [0] * ids, 0))
-                case DecodeShape(window):
-                    idle = np.zeros(self.slots, np.int32)
-                    expect_finite(self.decode(idle, idle + (window - 1)))
+            with running():
+                self._run_shape(shape)
+
+    def _run_shape(self, shape: PrefillShape | DecodeShape) -> None:
+        match shape:
+            case PrefillShape(ids):
+                expect_finite(self.prefill(0, [0] * ids, 0))
+            case DecodeShape(window):
+                idle = np.zeros(self.slots, np.int32)
+                expect_finite(self.decode(idle, idle + (window - 1)))
 
     # --- steps ---
 

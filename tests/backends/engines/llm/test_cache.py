@@ -8,12 +8,36 @@ from pathlib import Path
 import pytest
 
 from backends.engines.llm.cache import KEPT, CompileCache, key
+from backends.errors import LoadFailed
 
 DIES = """
 import os, pathlib, sys
 from backends.engines.llm.cache import CompileCache
+cache = CompileCache(pathlib.Path(sys.argv[1]), "k")
+with cache.running():
+    os._exit(0)  # without any cleaning up
+"""
+
+DIES_BEFORE = """
+import os, pathlib, sys
+from backends.engines.llm.cache import CompileCache
 CompileCache(pathlib.Path(sys.argv[1]), "k")
-os._exit(0)  # without any cleaning up
+os._exit(0)
+"""
+
+STOPPED = """
+import pathlib, sys
+from backends import commands
+from backends.engines.llm.cache import CompileCache
+from backends.living import Ending
+
+async def run(settings):
+    return Ending(0, abrupt=True)
+
+commands._run = run
+cache = CompileCache(pathlib.Path(sys.argv[1]), "k")
+with cache.running():
+    commands.instance(["--model", "m", "--version", "1"])
 """
 
 
@@ -26,13 +50,26 @@ def compiled(root: Path, text: str = "graph") -> None:
 def fails(root: Path, failure: type[Exception]) -> None:
     with CompileCache(root, "k") as cache:
         (cache.folder / "half").touch()
-        raise failure
+        with cache.running():
+            raise failure
 
 
-def dies(root: Path) -> None:
+def dies(root: Path, how: str = DIES) -> None:
     """A process that opens the cache and is gone before its load has ended."""
     # Not a fork: another test may have imported MindSpore, and a fork of that hangs.
-    subprocess.run([sys.executable, "-c", DIES, str(root)], check=True)
+    subprocess.run([sys.executable, "-c", how, str(root)], check=True)
+
+
+def stopped(root: Path) -> None:
+    with CompileCache(root, "k") as cache:
+        with cache.running():
+            pass
+        raise LoadFailed("stopped while it was loading")
+
+
+def is_warm(root: Path) -> bool:
+    with CompileCache(root, "k") as cache:
+        return cache.warm
 
 
 def test_graphs_that_were_all_compiled_are_found_again(tmp_path: Path) -> None:
@@ -76,6 +113,23 @@ def test_a_cache_that_a_process_died_with_is_thrown_away(tmp_path: Path) -> None
     dies(tmp_path)
     compiled(tmp_path)
     assert visible(tmp_path) == ["k"]
+
+
+@pytest.mark.parametrize("how", [DIES_BEFORE, STOPPED])
+def test_who_ends_as_told_or_before_a_graph_ran_leaves_the_cache_as_it_was(
+    tmp_path: Path, how: str
+) -> None:
+    compiled(tmp_path)
+    dies(tmp_path, how)
+    assert is_warm(tmp_path)
+
+
+def test_a_load_that_ends_between_two_graphs_leaves_the_cache_as_it_was(tmp_path: Path) -> None:
+    compiled(tmp_path)
+    with pytest.raises(LoadFailed):
+        stopped(tmp_path)
+    assert is_warm(tmp_path)
+    assert not list((tmp_path / "k").glob(".reading-*"))
 
 
 def test_two_processes_may_read_at_once(tmp_path: Path) -> None:
