@@ -153,7 +153,7 @@ class Watch:
     said: str = ""  # by the last verdict
     tries_at: float = -inf  # loop time: no move is tried before, the store has failed
     leaves_with: int = 0  # the first generation without its version, until every worker serves it
-    condemned: bool = False  # by a verdict that the store could not take yet
+    condemned: Move | None = None  # the way back that the store could not take yet: it stands
 
 
 def opened(watch: Watch, rollout: Rollout) -> Watch:

@@ -78,6 +78,8 @@ def _asked(fleet: FleetSnapshot, model: str) -> bool:
 
 
 def _due(turn: Turn, rollout: Rollout, keys: Keys, watch: Watch) -> Move | None:
+    if watch.condemned is not None:
+        return watch.condemned  # whatever has been counted since
     if rollout.phase in TRIED and not rollout.by_hand:
         ailment = groups.ailment(turn.fleet, rollout)
         if ailment:
@@ -330,7 +332,7 @@ def _rewatch(turn: Turn, after: Rollout, before: Rollout | None) -> None:
     foreign = watch.segment != turn.fleet.segment or by_hand  # counted elsewhere, or for others
     if watch.window != after.window and foreign:
         watch = replace(watch, seen=None)
-    watch = replace(opened(watch, after), said="", condemned=False)
+    watch = replace(opened(watch, after), said="", condemned=None)
     if after.phase is Phase.ROLLING_BACK:
         watch = replace(watch, leaves_with=turn.fleet.generation + 1)
     turn.change(watches={**others, after.model: watch})
@@ -356,10 +358,10 @@ def not_kept(turn: Turn, move: Move, reason: str) -> None:
     """The store has not taken the move: it is tried again. A version that is proved bad is sent
     nothing meanwhile: that takes no intent, a control that knows nothing of it proves it again."""
     watch = turn.fleet.watches.get(move.model, Watch())
-    condemned = watch.condemned or move.happened is Happened.FAILED
+    condemned = move if move.happened is Happened.FAILED else watch.condemned
     again = replace(watch, tries_at=turn.now + RETRY_S, asked_at=-inf, condemned=condemned)
     put_watch(turn, move.model, again)
-    turn.routes_moved = turn.routes_moved or condemned
+    turn.routes_moved = turn.routes_moved or condemned is not None
     text = f"rollout of {move.model}: {move.happened.value} could not be stored: {reason}"
     turn.record("rollout", move.model, text, warn=True)
 

@@ -189,7 +189,7 @@ class FleetSnapshot:
         store cannot take yet."""
         found, last = self.weights(model), self.rollout(model)
         watch = self.watches.get(model)
-        if last is None or not last.watched or watch is None or not watch.condemned:
+        if last is None or not last.watched or watch is None or watch.condemned is None:
             return found
         back = shares(last.rest, last.version, 0.0)
         return {
@@ -215,7 +215,7 @@ class FleetSnapshot:
             return NONE_BLOCKED
         last = {one.version: one for one in many}
         watch = self.watches.get(model)
-        condemned = watch is not None and watch.condemned
+        condemned = watch is not None and watch.condemned is not None
         return {
             version: one
             for version, one in last.items()

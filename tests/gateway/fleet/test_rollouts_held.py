@@ -229,6 +229,23 @@ def test_what_is_proved_bad_and_had_everything_leaves_it_to_the_old_though_the_s
     assert "was rolled back" in said[NEW]
 
 
+def test_a_proof_that_was_reached_stands_though_the_next_requests_are_good() -> None:
+    """It would be blocked for ever otherwise, in a step that nothing passes any more."""
+    traffic = Traffic()
+    fleet = condemned(traffic, stepping(traffic))
+    proved = fleet.watches["m"].condemned
+    assert proved is not None
+    traffic.grow(counts(100_000), counts(100_000, 100_000))
+    fleet, commands = decide(fleet, Ticked(14.2))
+    (write,) = only(Write, commands)
+    fleet, _ = decide(fleet, WriteFailed(write.then, "the disk is full", 14.3))
+    assert fleet.watches["m"].condemned == proved
+    fleet, _ = traffic.play(fleet, Ticked(15.4))
+    assert at(fleet) == (Phase.ROLLING_BACK, 1)
+    assert rollout(fleet).reason == proved.reason
+    assert fleet.watches["m"].condemned is None
+
+
 def read(traffic: Traffic, now: float) -> CountsRead:
     return CountsRead("m", "2", traffic.canary, traffic.stable, now)
 
