@@ -28,6 +28,7 @@ from gateway.fleet.commands import (
     Command,
     FoldSlot,
     Follow,
+    Validate,
     WakeAt,
 )
 from gateway.fleet.durable import GENERATIONS, counter_change
@@ -185,6 +186,8 @@ def _take(turn: Turn, event: Event) -> None:
         case EffectFailed(command, reason):
             text = f"{command} broke: {reason}"
             turn.record("gateway", "gateway", text, warn=True, command=command)
+            if command == Validate.__name__:
+                rollouts.report_lost(turn)
         case _:
             _take_from_supervisor(turn, event)
 

@@ -252,6 +252,9 @@ def validated(turn: Turn, event: Validated) -> tuple[Move, ...]:
     rollout = turn.fleet.rollout(event.model)
     if rollout is None or rollout.id != event.rollout or rollout.phase is not Phase.VALIDATING:
         return ()
+    if turn.fleet.still:  # nothing moves; another gateway asks for a report of its own
+        report_lost(turn, event.model)
+        return ()
     checks, reason = event.checks, event.reason
     held = _memory(turn.fleet, rollout)
     if held is not None:
@@ -261,6 +264,14 @@ def validated(turn: Turn, event: Validated) -> tuple[Move, ...]:
     happened = Happened.VALIDATED if passed else Happened.FAILED
     ground = "" if passed else "validation"
     return (news(rollout, happened, reason, ground, checks),)
+
+
+def report_lost(turn: Turn, model: str = "") -> None:
+    """It is asked for again; "": nobody knows whose, so all that are waited for are."""
+    for rollout, _, watch in tuple(running(turn.fleet)):
+        if rollout.phase is Phase.VALIDATING and model in {"", rollout.model}:
+            again = replace(watch, asked_at=-inf, tries_at=turn.now + RETRY_S)
+            put_watch(turn, rollout.model, again)
 
 
 def _memory(fleet: FleetSnapshot, rollout: Rollout) -> CheckView | None:

@@ -11,6 +11,7 @@ from gateway.fleet.decide import decide
 from gateway.fleet.events import (
     ChildExited,
     ChildrenSeen,
+    EffectFailed,
     Event,
     IntentKept,
     NeedsRead,
@@ -18,6 +19,7 @@ from gateway.fleet.events import (
     WorkerLinked,
     WriteFailed,
 )
+from gateway.fleet.handing import FreezeAsked, Thawed
 from gateway.fleet.restore import Life, restore
 from gateway.fleet.rollout_events import CountsRead, Validated
 from gateway.fleet.snapshot import FleetSnapshot, Stage
@@ -178,6 +180,28 @@ def test_a_report_that_comes_too_late_changes_nothing() -> None:
     fleet, _ = play(fleet, asked(AbortRollout("m"), 15.0))
     fleet, _ = play(fleet, Validated("m", "m/1", True, "passed", (), 20.0))
     assert at(fleet)[0] is Phase.ROLLING_BACK
+
+
+def test_a_report_that_comes_in_a_take_over_that_fails_is_asked_for_again() -> None:
+    fleet, order = validating()
+    fleet, commands = play(
+        fleet, FreezeAsked(15.0), Validated("m", "m/1", True, "passed", (), 16.0), Ticked(18.0)
+    )
+    assert at(fleet) == (Phase.VALIDATING, 0)
+    assert only(Validate, commands) == []  # a successor may be about to ask
+    fleet, commands = play(fleet, Thawed(19.0))
+    assert only(Validate, commands) == [order]
+    fleet, _ = play(fleet, Validated("m", "m/1", True, "passed", (), 20.0))
+    assert at(fleet) == (Phase.STEP, 1)
+
+
+def test_a_validation_that_broke_is_tried_again_in_a_second() -> None:
+    fleet, order = validating()
+    fleet, commands = play(fleet, EffectFailed("Validate", "OSError()", 15.0))
+    assert only(Validate, commands) == []
+    assert [one.when for one in only(WakeAt, commands)] == [16.0]
+    fleet, commands = play(fleet, Ticked(16.0))
+    assert only(Validate, commands) == [order]
 
 
 # --- the store, the way back, another gateway ----------------------------------------------------
