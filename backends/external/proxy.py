@@ -7,6 +7,8 @@ along at once; what the server cuts is cut for the client too, never ended clean
 """
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Iterable, Mapping
 from random import Random
 from typing import Final
@@ -91,17 +93,23 @@ class Proxy:
         began = asyncio.get_running_loop().time()
         answer = await self._asked(request)
         _end_with_connection(answer)
+        ends_with_connection = _is_until_close(answer)
         try:
             fields = end_to_end(answer.headers)
-            response = web.StreamResponse(
-                status=answer.status, reason=answer.reason, headers=fields
-            )
+            kind = _UntilClose if ends_with_connection else web.StreamResponse
+            response = kind(status=answer.status, reason=answer.reason, headers=fields)
+            if ends_with_connection:
+                response.force_close()
             await response.prepare(request)
             async for part in answer.content.iter_any():
                 self._standin.passed_bytes += len(part)
                 await response.write(part)
+            if ends_with_connection:
+                await self._expect_server()
             await response.write_eof()
         except aiohttp.ClientError:
+            if ends_with_connection:
+                _reset(request)
             _cut(request)
             raise ServerGone("cut by the server") from None
         finally:
@@ -111,6 +119,20 @@ class Proxy:
         if answer.status < 500:
             self._standin.answered(asyncio.get_running_loop().time() - began)
         return response
+
+    async def _expect_server(self) -> None:
+        """An answer that ended with its connection may have ended because the server did: one that
+        is gone listens no more.
+
+        Raises: aiohttp.ClientError.
+        """
+        url = URL(self._base)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                _, writer = await asyncio.open_connection(url.host, url.port)
+        except OSError as exc:  # TimeoutError too
+            raise aiohttp.ClientPayloadError("the server has ended") from exc
+        writer.close()
 
     async def _asked(self, request: web.Request) -> aiohttp.ClientResponse:
         """The head of the answer.
@@ -145,6 +167,18 @@ async def _body(request: web.Request) -> AsyncIterator[bytes]:
         yield part
 
 
+class _UntilClose(web.StreamResponse):
+    """Its end is the end of the connection. In chunks, as aiohttp would send it, it could be taken
+    for whole; the server has not said so."""
+
+    _length_check = False
+
+
+def _is_until_close(answer: aiohttp.ClientResponse) -> bool:
+    framed = "Content-Length" in answer.headers or "Transfer-Encoding" in answer.headers
+    return not framed and answer.method != "HEAD" and answer.status not in (204, 304)
+
+
 def _end_with_connection(answer: aiohttp.ClientResponse) -> None:
     """A body whose connection has ended is over. aiohttp 3.14 waits for ever for the rest of one
     that became garbage in the middle: its parser's error goes to the next head, and there is none.
@@ -166,6 +200,13 @@ def _end_with_connection(answer: aiohttp.ClientResponse) -> None:
 
     closed.add_done_callback(end)
     content.on_eof(forget)
+
+
+def _reset(request: web.Request) -> None:
+    """The end to come is a reset: any other would be taken for the end of the answer."""
+    connection = request.get_extra_info("socket")
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def _cut(request: web.Request) -> None:

@@ -363,6 +363,44 @@ async def test_what_the_server_cuts_is_cut_and_never_ended_cleanly(answer: bytes
         assert made.standin.served_total == 0
 
 
+@pytest.mark.parametrize("dies", [False, True])
+async def test_an_answer_that_ends_with_its_connection_is_cut_if_the_server_died(
+    dies: bool,
+) -> None:
+    listening: list[asyncio.Server] = []
+    head_seen = asyncio.Event()
+
+    async def ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not await reader.read(1):
+            writer.close()
+            return
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nhello")
+        await head_seen.wait()
+        if dies:
+            listening[0].close()
+        writer.close()
+
+    server = await asyncio.start_server(ends, "127.0.0.1", 0)
+    listening.append(server)
+    port = server.sockets[0].getsockname()[1]
+    async with front(f"http://127.0.0.1:{port}") as made, asyncio.timeout(PATIENCE_S):
+        reader, writer = await made.dial()
+        writer.write(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        assert b"connection: close" in head
+        assert b"chunked" not in head
+        head_seen.set()
+        if dies:
+            with pytest.raises(ConnectionResetError):
+                await reader.read()
+        else:
+            assert await reader.read() == b"hello"
+        writer.close()
+        assert made.standin.served_total == (0 if dies else 1)
+    server.close()
+
+
 async def test_a_server_that_ends_without_an_answer_is_a_connection_without_one() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
