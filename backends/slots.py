@@ -185,7 +185,7 @@ class Slots:
             reused = held.request.number, held.reused
             return replace(self._advance({slot: logits}), prompt_tokens=len(chunk), reused=reused)
         # Whoever finds these positions kept must be able to trust them.
-        failed = () if np.isfinite(logits).all() else (self._fail(slot, NOT_NUMBERS),)
+        failed = () if np.isfinite(logits).all() else (self._fail_blank(slot),)
         return Outcome(failed=failed, prompt_tokens=len(chunk))
 
     def _decode(self, slots: Sequence[int]) -> Outcome:
@@ -213,7 +213,7 @@ class Slots:
         tokens, failed = [], []
         for slot, logits in rows.items():
             if not np.isfinite(logits).all():
-                failed.append(self._fail(slot, NOT_NUMBERS))
+                failed.append(self._fail_blank(slot))
                 continue
             held = self._at(slot)
             tokens.append((held.request.number, self._draw(held, logits)))
@@ -235,6 +235,11 @@ class Slots:
         if full or held.produced >= generation.max_tokens:
             return Token(id_, Finish.LENGTH, scores)
         return Token(id_, None, scores)
+
+    def _fail_blank(self, slot: int) -> tuple[int, str]:
+        """What is not a number in the cache would spoil the next ones too."""
+        self._engine.clear(slot)
+        return self._fail(slot, NOT_NUMBERS)
 
     def _fail(self, slot: int, why: str) -> tuple[int, str]:
         """Nothing is kept of a slot that faulted."""

@@ -100,6 +100,10 @@ class Engine(Protocol):
         Shape: ids and positions [slots], result [slots, vocab].
         """
 
+    def clear(self, slot: int) -> None:
+        """Zeros in all of the slot's cache. Values there that are not numbers would spoil whatever
+        the slot is used for next: a position that is not seen still counts, 0 times."""
+
     def memory_bytes(self) -> int:
         """Device memory that this engine holds now (resident set on CPU)."""
 

@@ -111,7 +111,7 @@ class ScriptedEngine:
 
     `calls` records each step as a value. `faults` is asked before each step and may raise, which
     spoils every cell that the step would have written; `blank` names slots whose logits are not
-    numbers, and neither are their cells.
+    numbers, and neither are their cells; `poison` is an id that makes a slot so until a `clear`.
     """
 
     def __init__(
@@ -133,6 +133,8 @@ class ScriptedEngine:
         self.faults: Callable[[str], None] = lambda step: None
         self.blank: set[int] = set()
         self.closed = False
+        self.poison = -1  # the id whose keys and values are not numbers
+        self._poisoned: set[int] = set()  # slots with such in their cache, wherever in it
         self._rule = rule
         self._gate = gate
         self._load_gate = load_gate
@@ -170,6 +172,11 @@ class ScriptedEngine:
             [self._logits(slot, int(positions[slot]) + 1) for slot in range(self.slots)]
         )
 
+    def clear(self, slot: int) -> None:
+        self.threads.add(threading.get_ident())
+        self._poisoned.discard(slot)
+        self._made_of[slot] = SPOILT
+
     def memory_bytes(self) -> int:
         return SLOT_BYTES * self.slots
 
@@ -197,11 +204,13 @@ class ScriptedEngine:
     def _write(self, slot: int, position: int, id_: int) -> None:
         before = int(self._made_of[slot, position - 1]) if position else 0
         is_blank = slot in self.blank and position > 0
+        if slot in self.blank or id_ == self.poison:
+            self._poisoned.add(slot)
         self._ids[slot, position] = id_
         self._made_of[slot, position] = SPOILT if is_blank else _made_of(before, id_)
 
     def _logits(self, slot: int, length: int) -> NDArray[np.float32]:
-        if slot in self.blank:
+        if slot in self.blank or slot in self._poisoned:
             return np.full(VOCAB, np.nan, np.float32)
         ids, made_of = tuple(self._ids[slot, :length].tolist()), [0]
         for id_ in ids:

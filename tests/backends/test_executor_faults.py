@@ -157,3 +157,15 @@ async def test_an_ordered_end_is_no_reason_for_blame() -> None:
     await executor.close()
     assert executor.readings().failure
     assert not told.is_set()
+
+
+async def test_values_that_are_not_numbers_do_not_outlive_the_generation_they_came_with() -> None:
+    engine = ScriptedEngine(slots=1)
+    engine.poison = 13
+    executor = await started(engine)
+    for n in range(2 * FAULTS_MAX):
+        with pytest.raises(EngineFailed, match="not numbers"):
+            await ids(executor.submit(generation(5, 13)))
+        assert await ids(executor.submit(generation(n))) == answer([n], 4)
+    assert executor.readings().failure == ""
+    await executor.close()

@@ -159,6 +159,9 @@ class LlmEngine:
         window = self._shapes.window_for(int(positions.max()))
         return self._call(ids, positions, [0], [0], window)
 
+    def clear(self, slot: int) -> None:
+        self._decoder.clear(slot)
+
     def _call(self, *inputs: Any) -> NDArray[np.float32]:
         *arrays, window = inputs
         tensors = [self._ms.Tensor(np.asarray(values, np.int32)) for values in arrays]

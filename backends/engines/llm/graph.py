@@ -102,6 +102,14 @@ class Decoder(nn.Cell):  # type: ignore[misc]  # MindSpore has no types
         """The cache, at its full size: nothing grows afterwards."""
         self.keys, self.values = self._cache("keys"), self._cache("values")
 
+    def clear(self, slot: int) -> None:
+        """Zeros in the slot's rows, outside of the graphs. Rare: it copies the whole cache."""
+        for at, parameter in enumerate((*self.keys, *self.values)):
+            rows = self.kv_heads * self.rows[at % self.parts]
+            values = parameter.asnumpy().copy()
+            values[slot * rows : (slot + 1) * rows] = 0
+            parameter.set_data(Tensor(values, self.dtype))
+
     def _cache(self, name: str) -> ParameterTuple:
         """Part p of layer i is at i * parts + p."""
         empty = [

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from backends.engines import runtime
 from backends.engines.base import Report
 from backends.engines.llm.engine import LlmEngine
 from tests.backends.conftest import tiny_snapshot
@@ -140,3 +141,26 @@ def test_a_decode_of_neighbours_does_not_disturb_a_prompt_that_is_half_done(mode
     model.prefill(1, ids[:128])
     model.decode({0: 3, 1: 0}, {0: 10, 1: 128})
     model.expect(model.engine.prefill(1, ids[128:], 128), ids)
+
+
+def test_a_slot_that_holds_what_is_no_number_answers_again_once_it_is_cleared(model: Model) -> None:
+    from mindspore import Tensor  # it may not be installed where tests are collected
+
+    ids, beside = text(40, seed=8), text(60, seed=9)
+    sound = model.prefill(1, ids).copy()
+    following = model.decode({1: 7}, {1: 40})[1].copy()
+    model.prefill(0, beside)
+    graphs = runtime.compiled()
+    decoder = model.engine._decoder
+    for parameter in (decoder.keys[0], decoder.values[0]):
+        values = parameter.asnumpy().copy()
+        rows = decoder.kv_heads * decoder.rows[0]
+        values[rows : 2 * rows] = np.nan
+        parameter.set_data(Tensor(values))
+    assert not np.isfinite(model.prefill(1, ids)).all()
+    model.engine.clear(1)
+    np.testing.assert_array_equal(model.prefill(1, ids), sound)
+    logits = model.decode({0: 9, 1: 7}, {0: 60, 1: 40})
+    np.testing.assert_array_equal(logits[1], following)
+    model.expect(logits[0], [*beside, 9])
+    assert runtime.compiled() == graphs
