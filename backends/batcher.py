@@ -141,6 +141,10 @@ class Batcher:
                 self._queue.remove(asked)
                 self._turn()
 
+    def time_from_now(self) -> None:
+        """What ran until now counts in no rate and no distribution."""
+        self._meter.time_from(self._now_ns())
+
     def readings(self) -> Readings:
         now = self._now_ns()
         oldest = self._queue[0].since_ns if self._queue else now

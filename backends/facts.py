@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from backends.account import Account
 from backends.batcher import Batcher
+from backends.distribution import NOTHING_SEEN
 from backends.engines.base import Sampling
 from backends.errors import NotReady, RequestInvalid
 from backends.executor import Executor
@@ -29,6 +30,7 @@ _COUNTED: Final = tuple(
     for field in fields(Readings)
     if field.name.endswith("_total") and field.name != "progress_total"
 )
+_TIMED: Final = ("waits", "first_tokens", "token_gaps", "durations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Facts(Account):
         """What was answered so far was nobody's request."""
         assert self.loaded is not None
         self._before = self.loaded.executor.readings()
+        self.loaded.executor.time_from_now()
 
     def text_model(self) -> Loaded:
         """Raises: NotReady, RequestInvalid for a graph."""
@@ -100,6 +103,7 @@ class Facts(Account):
         found = self.loaded.executor.readings()
         if self.life.standing.state is State.INITIALIZING:
             nothing: dict[str, Any] = dict.fromkeys(_COUNTED, 0)
+            nothing |= dict.fromkeys(_TIMED, NOTHING_SEEN)
             return replace(found, **nothing)
         if self._before is None:
             return found

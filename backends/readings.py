@@ -89,6 +89,16 @@ class Meter:
         self._token_gaps = Tally(TOKEN_S)
         self._durations = Tally(REQUEST_S)
 
+    def time_from(self, now_ns: int) -> None:
+        """How long things took until now was nobody's time; totals and memory go on."""
+        self._started_ns = now_ns
+        self._seconds.clear()
+        self.last_latency_ns = 0
+        self._waits = Tally(WAIT_S)
+        self._first_tokens = Tally(FIRST_TOKEN_S)
+        self._token_gaps = Tally(TOKEN_S)
+        self._durations = Tally(REQUEST_S)
+
     def step_ran(
         self, now_ns: int, span_ns: int, busy: int, tokens: int, prompt_tokens: int = 0
     ) -> None:

@@ -207,12 +207,17 @@ async def test_what_is_answered_before_ready_was_nobodys_request(root: Path) -> 
     load = loading(root, made, warmup_rounds=1)
     told: list[int] = []
     made.life.watch(lambda: told.append(made.facts.readings().completion_tokens_total))
+    made.life.watch(lambda: told.append(sum(made.facts.readings().durations.counts)))
     with ExitStack() as held:
         await load.run(held)
         assert set(told) == {0}
         assert load.executor is not None
         ran = load.executor.readings()
         assert made.facts.readings().served_total == 0  # still INITIALIZING
+        seen = (ran.waits, ran.first_tokens, ran.token_gaps, ran.durations)
+        assert [sum(one.counts) for one in seen] == [0, 0, 0, 0]
+        assert (ran.last_latency_ms, ran.tokens_per_s, ran.queue_wait_ms) == (0.0, 0.0, 0.0)
+        assert min(ran.progress_total, ran.memory_peak_bytes) > 0
         made.life.verified(0.0)
         counted = made.facts.readings()
         await load.executor.close()

@@ -18,6 +18,30 @@ def test_a_full_batch_all_the_time_is_a_utilisation_of_one() -> None:
     assert 7.2 <= readings.tokens_per_s <= 8.0
 
 
+def test_times_begin_anew_and_totals_go_on() -> None:
+    meter = Meter(slots=1, started_ns=0)
+    meter.memory_seen(9)
+
+    def serve(at: int) -> None:
+        meter.waited(at, HALF)
+        meter.first_token_came(HALF)
+        meter.step_ran(at, HALF, busy=1, tokens=4, prompt_tokens=3)
+        meter.ended_well(HALF, tokens=3, decoding_ns=HALF)
+
+    serve(HALF)
+    meter.time_from(SECOND_NS)
+    found = meter.read(SECOND_NS, 0, 0, 0, "")
+    seen = (found.waits, found.first_tokens, found.token_gaps, found.durations)
+    assert [(sum(one.counts), one.total) for one in seen] == [(0, 0.0)] * 4
+    assert (found.tokens_per_s, found.prompt_tokens_per_s, found.queue_wait_ms) == (0, 0, 0)
+    assert (found.batch_utilisation_ratio, found.last_latency_ms) == (0, 0)
+    assert (found.progress_total, found.served_total, found.memory_peak_bytes) == (1, 1, 9)
+    serve(SECOND_NS + HALF)
+    found = meter.read(2 * SECOND_NS, 0, 0, 0, "")
+    assert (sum(found.durations.counts), found.tokens_per_s) == (1, 4.0)
+    assert found.batch_utilisation_ratio == 0.5
+
+
 def test_half_the_slots_half_the_time_is_a_quarter() -> None:
     meter = Meter(slots=4, started_ns=0)
     for second in range(5):
