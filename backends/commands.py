@@ -97,7 +97,7 @@ def instance(life_fd: int | None, instance_id: str, **given: Any) -> None:
         sys.exit(EXIT_UNUSABLE)
     logging.shutdown()
     if ending.abrupt:
-        # The model thread is in the middle of a compile; Python would wait for it to the end.
+        # The model thread is in a compile or a step; Python would wait for it to the end.
         let_go()
         os._exit(ending.code)
     sys.exit(ending.code)

@@ -93,12 +93,14 @@ class EngineWork:
             self._loading.give_up()
         return True  # a compile cannot be stopped
 
-    async def close(self) -> None:
+    async def close(self) -> bool:
         loading = self._loading
         if loading is None or loading.executor is None or loading.is_given_up:
-            return
+            return True
         try:
             async with asyncio.timeout(ENGINE_CLOSE_S):
                 await loading.executor.close()
         except TimeoutError:
             log.warning("engine did not close", extra={"waited_s": ENGINE_CLOSE_S})
+            return False
+        return True

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Final, Protocol
@@ -61,8 +61,8 @@ class Work(Protocol):
     def give_up(self) -> bool:
         """The load is to be cancelled; whether a part of it goes on all the same."""
 
-    async def close(self) -> None:
-        """Returns when the device is released, or that took too long."""
+    async def close(self) -> bool:
+        """Whether the device is released; if not, that took too long."""
 
 
 class Living:
@@ -77,6 +77,7 @@ class Living:
         self._rng = rng
         self._news = asyncio.Event()
         self._terminated = False
+        self._released = True
         self._logged: tuple[State, Phase] | None = None
 
     def terminate(self) -> None:
@@ -100,7 +101,7 @@ class Living:
                 # After an ERROR nobody is deregistered: the gateway goes on showing its reason.
                 await beat.end(self._life.standing.reason)
             log.info("exiting", extra={"code": ending.code})
-        return ending
+        return ending if self._released else replace(ending, abrupt=True)
 
     # --- ports --------------------------------------------------------------------------------
 
@@ -119,13 +120,16 @@ class Living:
         )
         held.push_async_callback(grpc.close)
         await grpc.start()
-        held.push_async_callback(self._work.close)
+        held.push_async_callback(self._release)
         held.push_async_callback(http.close)
         await http.start()
         log.info(
             "listening",
             extra={"http": account.identity.http_address, "grpc": account.identity.grpc_address},
         )
+
+    async def _release(self) -> None:
+        self._released = await self._work.close()
 
     async def _register(self, held: AsyncExitStack) -> Beat | None:
         terms = self._terms

@@ -91,7 +91,7 @@ class AgentWork:
     def give_up(self) -> bool:
         return False
 
-    async def close(self) -> None:
+    async def close(self) -> bool:
         self._closing = True
         for task in self._tasks:
             task.cancel()
@@ -100,6 +100,7 @@ class AgentWork:
             await self._child.stop(self._settings.kill_after_s)
         await self._proxy.close()
         await self._asker.close()
+        return True
 
     # --- inside -------------------------------------------------------------------------------
 

@@ -336,6 +336,25 @@ async def test_a_later_stop_hastens_the_end_of_the_grace(tmp_path: Path) -> None
         assert (await lived.ending()).code == 0
 
 
+async def test_an_engine_that_does_not_close_makes_the_exit_abrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its step hangs: Python's own end would wait for what nobody can stop."""
+    monkeypatch.setattr("backends.instance.ENGINE_CLOSE_S", 0.05)
+    steps = Steps()
+    engine = ScriptedEngine(rule=successor, gate=steps)
+    async with living(tmp_path, engine, steps) as lived, aiohttp.ClientSession() as session:
+        steps.let(VERIFICATION_STEPS + 1)
+        await lived.until("READY")
+        streamed = await lived.post(session, stream=True)
+        async with lifecycle(lived) as stub:
+            await stub.Stop(wire.StopRequest(force=True))
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await streamed.read()
+        assert await lived.ending() == Ending(0, abrupt=True)
+        assert not engine.closed
+
+
 async def test_a_drain_holds_the_instance_out_and_resume_gives_it_back(tmp_path: Path) -> None:
     async with living(tmp_path) as lived, aiohttp.ClientSession() as session:
         await lived.until("READY")
