@@ -4,7 +4,7 @@ Floor 1, pure.   Flow: registry, launches -> [groups] -> rollouts
 """
 
 from gateway.fleet.registry import Origin, Seen
-from gateway.fleet.rollout import Rollout
+from gateway.fleet.rollout import WHOLE, Rollout
 from gateway.fleet.snapshot import FleetSnapshot, Stage
 from gateway.fleet.table import standing
 
@@ -51,6 +51,35 @@ def unready(fleet: FleetSnapshot, rollout: Rollout, now: float) -> str:
         )
     ]
     return ", ".join(told) or "no instance of it is there"
+
+
+def short(fleet: FleetSnapshot, rollout: Rollout, now: float) -> str:
+    """Why the new group could not bear more than it does now; or ""."""
+    if ready(fleet, rollout.model, rollout.version) >= max(1, rollout.replicas):
+        return ""
+    return f"waits for its instances: {unready(fleet, rollout, now)}"
+
+
+def deserted(fleet: FleetSnapshot, rollout: Rollout, without_s: float | None) -> bool:
+    """Whether every request goes where nobody is for too long, while the old group could serve."""
+    alone = rollout.weight >= WHOLE and ready(fleet, rollout.model, rollout.stable) > 0
+    unheard = _awaited(fleet, rollout.model, rollout.version)
+    long = without_s is not None and without_s >= fleet.health_rules().recent_s
+    return alone and long and not unheard
+
+
+def untried(fleet: FleetSnapshot, rollout: Rollout, now: float) -> str:
+    """Why no samples can be tried on both groups just now; or ""."""
+    if not complete(fleet, rollout):
+        return f"waits for its instances: {unready(fleet, rollout, now)}"
+    if _awaited(fleet, rollout.model, rollout.stable):
+        return f"waits for word of the instances of version {rollout.stable}"
+    return ""
+
+
+def _awaited(fleet: FleetSnapshot, model: str, version: str) -> bool:
+    """Whether some were known before this control's life, and have not been heard of in it."""
+    return any(seen.name in fleet.awaited for seen in group(fleet, model, version))
 
 
 def ailment(fleet: FleetSnapshot, rollout: Rollout) -> str:

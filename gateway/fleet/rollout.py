@@ -153,6 +153,7 @@ class Watch:
     said: str = ""  # by the last verdict
     tries_at: float = -inf  # loop time: no move is tried before, the store has failed
     leaves_with: int = 0  # the first generation without its version, until every worker serves it
+    without_s: float | None = None  # that none of its instances could serve; None: one could
     condemned: Move | None = None  # the way back that the store could not take yet: it stands
 
 
@@ -193,6 +194,9 @@ def watched(watch: Watch, rollout: Rollout, rules: Rules, reading: Reading, now:
     canary = _with_lives(canary, reading.lived[0] * passed_s, reading.died[0])
     stable = _with_lives(stable, reading.lived[1] * passed_s, reading.died[1])
     alone = rollout.weight >= WHOLE
+    without_s = None if reading.lived[0] else 0.0
+    if without_s is not None and watch.read_at is not None and watch.without_s is not None:
+        without_s = watch.without_s + min(passed_s, READ_S)  # a pause in which nobody looked
     held_s = watch.held_s + (0.0 if rollout.phase is Phase.PAUSED else passed_s)
     return replace(
         watch,
@@ -203,6 +207,7 @@ def watched(watch: Watch, rollout: Rollout, rules: Rules, reading: Reading, now:
         held_s=held_s,
         evidence=weigh(rules, watch.evidence, canary, None if alone else stable),
         read_at=now,
+        without_s=without_s,
     )
 
 

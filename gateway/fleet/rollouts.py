@@ -143,11 +143,18 @@ def _watched(turn: Turn, rollout: Rollout, keys: Keys, watch: Watch) -> Move | N
     _say(turn, rollout, said.reason)
     if said.kind is Kind.ROLL_BACK:
         return news(rollout, Happened.FAILED, said.reason, said.ground.value)
-    if rollout.phase is Phase.PROMOTING and watch.held_s >= keys.keep_old_s:
+    if groups.deserted(turn.fleet, rollout, watch.without_s):
+        text = f"all the traffic, nobody to serve: {groups.unready(turn.fleet, rollout, turn.now)}"
+        return news(rollout, Happened.FAILED, text, "instances")
+    kept = rollout.phase is Phase.PROMOTING and watch.held_s >= keys.keep_old_s
+    if not kept and (rollout.phase is not Phase.STEP or said.kind is not Kind.PASS):
+        return None
+    if lacks := groups.short(turn.fleet, rollout, turn.now):
+        _say(turn, rollout, lacks)
+        return None
+    if kept:
         text = f"the old group was kept for {keys.keep_old_s:g} s, and leaves"
         return news(rollout, Happened.KEPT, text)
-    if rollout.phase is not Phase.STEP or said.kind is not Kind.PASS:
-        return None
     if rollout.steps[rollout.step - 1].gate:
         _say(turn, rollout, f"waits for promote: {said.reason}")
         return None
