@@ -7,6 +7,7 @@ running is killed, and its children are nobody else's business: decisions never 
 """
 
 import asyncio
+import secrets
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,6 +43,7 @@ class Validating:
         self._run_dir = run_dir
         self._parent = parent
         self._log = log  # format, level
+        self._life = secrets.token_hex(4)  # no child of another control has a name of ours
         self._numbers = count(1)
         self._ends: dict[str, asyncio.Future[str]] = {}  # child: why it left no report, or ""
         self._waited: dict[str, Validate] = {}  # child: for whom
@@ -85,7 +87,7 @@ class Validating:
     async def run(self, command: Validate, settings: Settings) -> Report:
         """What the child found; never raises for anything that it does, and never hangs."""
         order = order_of(command, settings)
-        name = f"{CHILD}.{self._parent}.{next(self._numbers)}"
+        name = f"{CHILD}.{self._parent}.{self._life}.{next(self._numbers)}"
         self._waited[name] = command
         path = self._run_dir / f"{name}.json"
         path.unlink(missing_ok=True)

@@ -200,7 +200,10 @@ def put_watch(turn: Turn, model: str, watch: Watch) -> None:
 
 def _look(turn: Turn, rollout: Rollout, keys: Keys, watch: Watch) -> None:
     if rollout.phase is Phase.VALIDATING and watch.asked_at < rollout.entered:
-        put_watch(turn, rollout.model, replace(watch, asked_at=turn.now))
+        if waits := groups.untried(turn.fleet, rollout, turn.now):
+            _say(turn, rollout, waits)
+            return
+        put_watch(turn, rollout.model, replace(watch, asked_at=turn.now, said=""))
         turn.order(_validate(turn.fleet, rollout, keys))
     elif rollout.watched and turn.now >= _reads_at(rollout, keys, watch):
         put_watch(turn, rollout.model, replace(watch, asked_at=turn.now))

@@ -30,6 +30,8 @@ CONNECT_S: Final = 5.0
 
 async def carry_out(order: Order) -> Report:
     """The whole validation: samples read, tried and judged."""
+    if not order.new:
+        return unusable("the new version has no instance to send samples to")
     try:
         with open(order.samples, "rb") as file:  # noqa: ASYNC230  # before anything else is done
             samples, flaws = read(file, order.model)

@@ -201,3 +201,22 @@ async def test_nothing_is_sent_any_longer_for_a_rollout_that_was_aborted(tmp_pat
     assert isinstance(spawn, Spawn)
     assert kill == Kill(spawn.name, signal.SIGKILL)
     assert (await running).reason == "the rollout has left its validation"
+
+
+async def test_the_end_of_a_child_that_another_control_left_ends_none_of_ours(
+    tmp_path: Path,
+) -> None:
+    """Both had the same name, and a good version was rolled back."""
+    ordered: list[Message] = []
+    command = _ordered(tmp_path, "http://x", "http://x")
+    left, ours = (Validating(ordered.append, tmp_path, 42, ("json", "info")) for _ in range(2))
+    tasks = [asyncio.create_task(one.run(*command)) for one in (left, ours)]
+    await asyncio.sleep(0)
+    old, new = (one.name for one in ordered if isinstance(one, Spawn))
+    assert ours.sifted(ChildExited(old, 6, -9, NOW, False)) is None
+    await asyncio.sleep(0)
+    assert not tasks[1].done()
+    assert ours.sifted(ChildExited(new, 7, 0, NOW, False)) is None
+    assert (await tasks[1]).reason == "the validation ended without a report"
+    assert left.sifted(ChildExited(old, 6, 0, NOW, False)) is None
+    await tasks[0]

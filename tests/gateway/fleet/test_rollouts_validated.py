@@ -13,7 +13,18 @@ from gateway.rollout.machine import Phase
 from gateway.rollouts import CheckView
 from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import only, play, status
-from tests.gateway.fleet.rolling import NEW, asked, at, grown, rollout, serving, start
+from tests.gateway.fleet.rolling import (
+    NEW,
+    OLD,
+    Traffic,
+    asked,
+    at,
+    grown,
+    rollout,
+    serving,
+    start,
+)
+from tests.gateway.fleet.rolling_world import World
 
 GB = 1_000_000_000
 ERRORS = CheckView("errors", True, "0 of 20 requests failed")
@@ -64,3 +75,34 @@ def test_a_report_that_nobody_waits_for_changes_nothing() -> None:
     ):
         after, _ = play(fleet, event)
         assert at(after) == (Phase.VALIDATING, 0)
+
+
+def test_a_control_that_was_started_again_tries_samples_when_it_has_heard_of_both_groups() -> None:
+    """It ordered them of nobody, before any poll was answered, and a good version went back."""
+    traffic = Traffic()
+    world = World()
+    while not any(world.fleet.routable(seen) for seen in world.fleet.instances.values()):
+        world.second(traffic.canary, traffic.stable)
+    world.happen(asked(start(samples="s.jsonl"), world.now))
+    while at(world.fleet)[0] is not Phase.VALIDATING:
+        world.second(traffic.canary, traffic.stable)
+        assert world.now < 50
+    world.begin()
+    assert at(world.fleet)[0] is Phase.VALIDATING
+    fleet, orders = world.fleet, []
+    assert "waits for its instances" in fleet.watches["m"].said
+    for name in (NEW, OLD, NEW):
+        assert orders == []
+        ready = fleet.instances[name]
+        one = status(name, State.READY, version=ready.version, incarnation=ready.incarnation)
+        for _ in range(2):
+            fleet, commands = play(
+                fleet, Observed(name, Source.POLL, ready.grpc, "", one, 0, 0, world.now)
+            )
+            orders += only(Validate, commands)
+        if orders:
+            break
+    (order,) = orders
+    assert name == OLD
+    assert (len(order.canary), len(order.stable)) == (1, 1)
+    assert fleet.watches["m"].said == ""

@@ -212,6 +212,12 @@ async def test_samples_that_cannot_be_read_or_are_none_have_failed(tmp_path: Pat
     assert "has no request to try: line 1 is not JSON" in report.reason
 
 
+async def test_a_version_without_instances_has_a_report_as_well(tmp_path: Path) -> None:
+    report = await carry_out(Order(_file(tmp_path, 1), "m", (), ()))
+    assert not report.passed
+    assert report.reason == "the new version has no instance to send samples to"
+
+
 async def test_of_a_long_file_only_so_many_are_tried(tmp_path: Path) -> None:
     async with serving(well) as new:
         order = Order(_file(tmp_path, 30), "m", (new.url,), (), way=Way(samples_max=7))
