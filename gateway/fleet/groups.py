@@ -3,6 +3,7 @@
 Floor 1, pure.   Flow: registry, launches -> [groups] -> rollouts
 """
 
+from gateway.fleet.commands import Validate
 from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.rollout import WHOLE, Rollout
 from gateway.fleet.snapshot import FleetSnapshot, Stage
@@ -75,6 +76,22 @@ def untried(fleet: FleetSnapshot, rollout: Rollout, now: float) -> str:
     if _awaited(fleet, rollout.model, rollout.stable):
         return f"waits for word of the instances of version {rollout.stable}"
     return ""
+
+
+def validation(fleet: FleetSnapshot, rollout: Rollout) -> Validate:
+    """Of the instances of both groups that can be asked."""
+
+    def addresses(version: str) -> tuple[str, ...]:
+        there = group(fleet, rollout.model, version)
+        return tuple(seen.http for seen in there if fleet.admissible(seen))
+
+    return Validate(
+        rollout.model,
+        rollout.id,
+        rollout.samples,
+        addresses(rollout.version),
+        addresses(rollout.stable),
+    )
 
 
 def _awaited(fleet: FleetSnapshot, model: str, version: str) -> bool:

@@ -191,8 +191,9 @@ def watched(watch: Watch, rollout: Rollout, rules: Rules, reading: Reading, now:
     canary = stable = NOTHING
     if seen is not None:
         canary, stable = reading.canary - seen[0], reading.stable - seen[1]
-    canary = _with_lives(canary, reading.lived[0] * passed_s, reading.died[0])
-    stable = _with_lives(stable, reading.lived[1] * passed_s, reading.died[1])
+    died = reading.died if seen is not None else (0, 0)  # nobody knows in what time
+    canary = _with_lives(canary, reading.lived[0] * passed_s, died[0])
+    stable = _with_lives(stable, reading.lived[1] * passed_s, died[1])
     alone = rollout.weight >= WHOLE
     without_s = None if reading.lived[0] else 0.0
     if without_s is not None and watch.read_at is not None and watch.without_s is not None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.config import Rollout as Keys
 from gateway.fleet import capacity, drains, groups, launches
-from gateway.fleet.commands import Count, CountRollback, ReadCounts, ReadNeeds, Validate
+from gateway.fleet.commands import Count, CountRollback, ReadCounts, ReadNeeds
 from gateway.fleet.drain import REPLACED, ROLLED_BACK
 from gateway.fleet.events import Asked
 from gateway.fleet.rollout import (
@@ -204,7 +204,7 @@ def _look(turn: Turn, rollout: Rollout, keys: Keys, watch: Watch) -> None:
             _say(turn, rollout, waits)
             return
         put_watch(turn, rollout.model, replace(watch, asked_at=turn.now, said=""))
-        turn.order(_validate(turn.fleet, rollout, keys))
+        turn.order(groups.validation(turn.fleet, rollout))
     elif rollout.watched and turn.now >= _reads_at(rollout, keys, watch):
         put_watch(turn, rollout.model, replace(watch, asked_at=turn.now))
         turn.order(ReadCounts(rollout.model, rollout.version, rollout.stable))
@@ -218,20 +218,6 @@ def _reads_at(rollout: Rollout, keys: Keys, watch: Watch) -> float:
     left_s = hold_s - watch.held_s
     paused = rollout.phase is Phase.PAUSED
     return watch.asked_at + (READ_S if paused or not 0 < left_s < READ_S else max(left_s, SOON_S))
-
-
-def _validate(fleet: FleetSnapshot, rollout: Rollout, keys: Keys) -> Validate:
-    def addresses(version: str) -> tuple[str, ...]:
-        there = groups.group(fleet, rollout.model, version)
-        return tuple(seen.http for seen in there if fleet.admissible(seen))
-
-    return Validate(
-        rollout.model,
-        rollout.id,
-        rollout.samples,
-        addresses(rollout.version),
-        addresses(rollout.stable),
-    )
 
 
 def counts_read(turn: Turn, event: CountsRead) -> None:
@@ -253,7 +239,7 @@ def counts_read(turn: Turn, event: CountsRead) -> None:
     )
     watch = watched(watch, rollout, rules(model.rollout), reading, turn.now)
     put_watch(turn, event.model, watch)
-    turn.change(deaths={key: one for key, one in fleet.deaths.items() if key[0] != event.model})
+    turn.forget_deaths(event.model)
     turn.keep(watch_change(rollout, watch))
 
 
@@ -357,6 +343,8 @@ def _rewatch(turn: Turn, after: Rollout, before: Rollout | None) -> None:
     if after.phase is Phase.ROLLING_BACK:
         watch = replace(watch, leaves_with=turn.fleet.generation + 1)
     turn.change(watches={**others, after.model: watch})
+    if before is None or not before.watched:  # they died before anybody watched
+        turn.forget_deaths(after.model)
 
 
 def _farewell(turn: Turn, after: Rollout) -> drains.Order:

@@ -165,6 +165,11 @@ class Turn:
             deaths, key = self.fleet.deaths, (model, version)
             self.change(deaths={**deaths, key: deaths.get(key, 0) + 1})
 
+    def forget_deaths(self, model: str) -> None:
+        """They were read, or are nobody's to watch."""
+        deaths = self.fleet.deaths
+        self.change(deaths={key: one for key, one in deaths.items() if key[0] != model})
+
     def put_drain(self, drain: Drain) -> None:
         self.change(drains={**self.fleet.drains, drain.name: drain})
 

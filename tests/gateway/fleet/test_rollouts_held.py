@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.config import parse
-from gateway.control import Denied
+from gateway.control import Denied, SetWeights
 from gateway.fleet.commands import Answer, ReadNeeds, Validate, WakeAt, Write
 from gateway.fleet.decide import decide
 from gateway.fleet.events import (
@@ -25,7 +25,7 @@ from gateway.fleet.rollout_events import CountsRead, Validated
 from gateway.fleet.snapshot import FleetSnapshot, Stage
 from gateway.fleet.table import standings
 from gateway.rollout.machine import Phase
-from gateway.rollouts import AbortRollout, CheckView
+from gateway.rollouts import AbortRollout, CheckView, ResumeRollout
 from tests.gateway.fleet.builders import LAYOUT, follow_up, only, play, targets
 from tests.gateway.fleet.rolling import (
     CONFIG,
@@ -143,6 +143,33 @@ def test_deaths_of_the_new_group_are_evidence() -> None:
     assert fleet.watches["m"].evidence.restarts.canary == 1
     assert fleet.watches["m"].evidence.restarts.stable == 0
     assert at(fleet) == (Phase.STEP, 1)
+
+
+def test_deaths_from_before_the_step_are_no_evidence() -> None:
+    """An instance that died three times while it loaded sent its version back with no request."""
+    traffic = Traffic()
+    fleet, _ = traffic.play(serving(), asked(start(), 10.0))
+    for now in (11.0, 20.0, 40.0):
+        fleet, _ = traffic.play(fleet, Ticked(now), ChildExited(f"instance.{NEW}", 9, -11, now))
+    assert fleet.deaths == {("m", "2"): 3}
+    fleet, _ = traffic.play(fleet, Ticked(60.0), *grown(NEW, "2", 60.0))
+    assert at(fleet) == (Phase.STEP, 1)
+    assert fleet.watches["m"].evidence.restarts.canary == 0
+    fleet, _ = traffic.second(fleet, 63.0, counts(5), counts(95))
+    assert fleet.watches["m"].evidence.restarts.canary == 0
+
+
+def test_deaths_under_weights_set_by_hand_are_no_evidence() -> None:
+    traffic = Traffic()
+    fleet = stepping(traffic)
+    fleet, _ = traffic.play(fleet, asked(SetWeights("m", {"2": 50.0}, override=True), 13.0))
+    assert rollout(fleet).by_hand
+    fleet, _ = traffic.play(fleet, ChildExited(f"instance.{NEW}", 9, -11, 14.0))
+    assert fleet.deaths == {("m", "2"): 1}
+    fleet, _ = traffic.play(fleet, asked(ResumeRollout("m"), 15.0), Ticked(16.5))
+    assert at(fleet) == (Phase.STEP, 1)
+    assert fleet.deaths == {}
+    assert fleet.watches["m"].evidence.restarts.canary == 0
 
 
 # --- validation ----------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def test_a_control_that_was_started_again_tries_samples_when_it_has_heard_of_bot
         assert world.now < 50
     world.begin()
     assert at(world.fleet)[0] is Phase.VALIDATING
-    fleet, orders = world.fleet, []
+    fleet, orders = world.fleet, list[Validate]()
     assert "waits for its instances" in fleet.watches["m"].said
     for name in (NEW, OLD, NEW):
         assert orders == []
