@@ -8,6 +8,7 @@ import pytest
 
 from gateway.children import Child, start
 from gateway.messages import Spawn
+from tests.descriptors import descriptors
 
 pytestmark = pytest.mark.live  # starts processes
 
@@ -63,7 +64,7 @@ def test_why_nothing_was_started_is_told() -> None:
 
 
 def test_a_child_gets_its_descriptors_and_what_could_not_start_leaves_none_open() -> None:
-    before = os.listdir("/proc/self/fd")
+    before = descriptors()
     held = {"life": os.open("/dev/null", os.O_RDONLY)}
     program = "import os, sys; os.fstat(int(sys.argv[1])); os.fstat(int(sys.argv[2]))"
     order = Spawn("i", (sys.executable, "-c", program, "{x}", "{said}"), {"x": "life"}, {}, True)
@@ -76,7 +77,7 @@ def test_a_child_gets_its_descriptors_and_what_could_not_start_leaves_none_open(
     with pytest.raises(KeyError):
         start(Spawn("i", ("true",), {"x": "not held"}, {}, True), held)
     os.close(held["life"])
-    assert os.listdir("/proc/self/fd") == before
+    assert descriptors() - before == set()
 
 
 def test_a_signal_to_what_is_gone_is_no_error() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import gc
-import os
 import resource
 import socket
 import threading
@@ -16,6 +15,7 @@ import pytest
 import uvloop
 
 from gateway.dataplane.stages import DIALLING
+from tests.descriptors import descriptors
 from tests.gateway.dataplane.rig import code_of, ok, post, status_of
 from tests.gateway.dataplane.sockets import PATIENCE_S, Peer, Street
 from tests.gateway.plain import BOUNDS, TIMEOUTS, route, table, target, version
@@ -70,15 +70,6 @@ class Counted(Street):
         return instance
 
 
-def open_sockets() -> int:
-    """Of this process; its loops leave pipes behind."""
-    count = 0
-    for fd in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the listing's own
-            count += os.readlink(f"/proc/self/fd/{fd}").startswith("socket:")
-    return count
-
-
 def on_each_loop(test: Callable[[Counted], Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """The test on both loops. At its end no descriptor of the gateway's is left over, and none of
     its sockets believes that it still has one."""
@@ -94,12 +85,12 @@ def on_each_loop(test: Callable[[Counted], Coroutine[Any, Any, None]]) -> Callab
 
     @pytest.mark.parametrize("loop", LOOPS)
     def runs(loop: str) -> None:
-        before = open_sockets()
+        before = descriptors("socket:")
         with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
             made = runner.run(run())
         assert [sock for sock in made if sock.fileno() != -1] == []
         gc.collect()
-        assert open_sockets() == before
+        assert descriptors("socket:") - before == set()  # its loops leave pipes behind
 
     runs.__name__ = test.__name__
     runs.__doc__ = test.__doc__

@@ -23,6 +23,7 @@ from gateway.takeover.offer import (
     send,
     shared,
 )
+from tests.descriptors import descriptors
 
 FACTS = Facts(1, "9", ("127.0.0.1:1", "unix:/x"), "127.0.0.1:2", "127.0.0.1:3", "/s.db")
 Pair = tuple[socket.socket, socket.socket]
@@ -36,10 +37,6 @@ def pair() -> Iterator[Pair]:
     yield ours, theirs
     ours.close()
     theirs.close()
-
-
-def open_fds() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
 
 
 def offer_of(names: int, *wards: Ward) -> Offer:
@@ -83,12 +80,12 @@ def test_an_instance_brings_its_pidfd_and_the_pipe_of_its_guard(pair: Pair) -> N
 def test_an_offer_that_ends_early_leaves_nothing_open(pair: Pair) -> None:
     ours, theirs = pair
     memory = os.memfd_create("x")
-    before = open_fds()
+    before = descriptors()
     send(ours, offer_of(3), [memory])
     ours.shutdown(socket.SHUT_WR)
     with pytest.raises(TakeOverRefused, match="did not come whole: it ended early"):
         receive(theirs)
-    assert open_fds() == before
+    assert descriptors() - before == set()
     os.close(memory)
 
 
