@@ -5,6 +5,7 @@ No gateway is between: what is measured is what one instance does to its clients
 """
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -59,14 +60,16 @@ class Served:
 
 
 @asynccontextmanager
-async def instance(name: str, cache: Path, *options: str) -> AsyncIterator[Served]:
-    """Ended at the end. Raises: CannotMeasure."""
+async def instance(name: str, cache: Path, *options: str, cpus: int = 0) -> AsyncIterator[Served]:
+    """Ended at the end. It stays on the first `cpus`; 0: on all. Raises: CannotMeasure."""
     if not (MODELS / MODEL / VERSION).is_dir():
         raise CannotMeasure(f"needs {MODEL} {VERSION}: run `make models` first")
     command = [sys.executable, "-m", "gateway.cli", "instance", "--model", MODEL]
     command += ["--version", VERSION, "--root", str(MODELS), "--cache-root", str(cache)]
     command += ["--instance-id", name, "--grace-s", "0.1", *options]
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    if cpus:  # before it has threads: they begin as the first one is
+        os.sched_setaffinity(process.pid, sorted(os.sched_getaffinity(0))[:cpus])
     assert process.stderr is not None
     try:
         address = str((await _line(process.stderr, "listening"))["http"])

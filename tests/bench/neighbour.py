@@ -39,10 +39,11 @@ async def beside(served: Served, cache: Path, *options: str) -> tuple[list[float
         return found, now() - began
 
 
-async def measure(threads: int, nice: int) -> str:
+async def measure(threads: int, nice: int, cpus: int) -> str:
     with TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        async with instance("serving", folder / "serving", "--warmup-rounds", "1") as served:
+        few = ("--warmup-rounds", "1")
+        async with instance("serving", folder / "serving", *few, cpus=cpus) as served:
             await served.ready
             alone = await streamed(served, asyncio.ensure_future(asyncio.sleep(ALONE_S)))
             plain, plain_s = await beside(served, folder / "plain")
@@ -62,10 +63,11 @@ async def measure(threads: int, nice: int) -> str:
 @click.command()
 @click.option("--load-threads", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--load-nice", type=click.IntRange(0, 19), default=10, show_default=True)
-def main(load_threads: int, load_nice: int) -> None:
+@click.option("--serving-cpus", type=click.IntRange(0), default=0, help="the first ones; 0: all")
+def main(load_threads: int, load_nice: int, serving_cpus: int) -> None:
     """Inter-token times of an instance alone, beside a load, and beside one that is held back."""
     try:
-        print(asyncio.run(measure(load_threads, load_nice)))
+        print(asyncio.run(measure(load_threads, load_nice, serving_cpus)))
     except CannotMeasure as exc:
         sys.exit(f"neighbour: {exc}")
 
