@@ -22,7 +22,7 @@ from gateway.fleet.adoption import taken
 from gateway.fleet.drain import ENDED, Drain, Lost
 from gateway.fleet.history import Entry
 from gateway.fleet.registry import Origin, Seen
-from gateway.fleet.rollouts import running
+from gateway.fleet.rollout_evidence import running
 from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot, Stage
 from gateway.fleet.table import ready_in_s, reason, standing

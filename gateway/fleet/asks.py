@@ -26,7 +26,7 @@ from gateway.control import (
     StopInstance,
     UndrainInstance,
 )
-from gateway.fleet import drains, rollout_asks, rollouts
+from gateway.fleet import drains, rollout_asks, rollout_moves
 from gateway.fleet.commands import Tell
 from gateway.fleet.drain import FAREWELLS, Phase
 from gateway.fleet.durable import OF_INSTANCE, drain_change, instance_document, overrides_change
@@ -91,7 +91,7 @@ def carry_out(turn: Turn, ask: Ask | Move) -> None:
             turn.change(overrides={**fleet.overrides, model: chosen})
             shares = ", ".join(f"{name} {one.weight:g}" for name, one in chosen.items())
             turn.record("weights", model, f"weights of {model}: {shares}", weights=dict(weights))
-            rollouts.carry_out(turn)
+            rollout_moves.carry_out(turn)
         case ResetWeights(model):
             kept = {key: one for key, one in fleet.overrides.items() if key != model}
             turn.change(overrides=kept)
@@ -130,7 +130,7 @@ def carry_out(turn: Turn, ask: Ask | Move) -> None:
         case Reload():
             raise AssertionError("a reload is carried out by adoption.py")
         case _:
-            rollouts.carry_out(turn)
+            rollout_moves.carry_out(turn)
     turn.routes_moved = True
 
 

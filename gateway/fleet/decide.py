@@ -20,6 +20,7 @@ from gateway.fleet import (
     intent,
     launches,
     registrations,
+    rollout_evidence,
     rollouts,
     workers,
 )
@@ -176,9 +177,9 @@ def _take(turn: Turn, event: Event) -> None:
         case FactKept():
             pass  # nothing waited for it
         case CountsRead():
-            rollouts.counts_read(turn, event)
+            rollout_evidence.counts_read(turn, event)
         case Validated():
-            turn.moves += rollouts.validated(turn, event)
+            turn.moves += rollout_evidence.validated(turn, event)
         case StoreClaimed() | ClaimFailed() | TookOver() | HeldElsewhere():
             handover.take_as_successor(turn, event)
         case FreezeAsked() | WritesSettled() | Thawed() | GivenAway() | CutAsked():
@@ -187,7 +188,7 @@ def _take(turn: Turn, event: Event) -> None:
             text = f"{command} broke: {reason}"
             turn.record("gateway", "gateway", text, warn=True, command=command)
             if command == Validate.__name__:
-                rollouts.report_lost(turn)
+                rollout_evidence.report_lost(turn)
         case _:
             _take_from_supervisor(turn, event)
 

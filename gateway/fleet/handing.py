@@ -74,3 +74,16 @@ class StoreClaimed:
 class ClaimFailed:
     reason: str
     now: float
+
+
+HandingEvent = (
+    FreezeAsked
+    | Thawed
+    | GivenAway
+    | CutAsked
+    | WritesSettled
+    | TookOver
+    | HeldElsewhere
+    | StoreClaimed
+    | ClaimFailed
+)

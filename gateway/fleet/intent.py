@@ -13,7 +13,7 @@ from gateway.fleet import (
     asks,
     history,
     instances,
-    rollouts,
+    rollout_moves,
 )
 from gateway.fleet.commands import (
     Answer,
@@ -62,7 +62,7 @@ def take(turn: Turn, event: Asked | ReloadAsked | SettingsRead | IntentKept | Wr
             first = turn.fleet.asks[0]
             _answer(turn, first, Denied("store_failed", reason))
             if isinstance(first, Asked) and isinstance(first.ask, Move):
-                rollouts.not_kept(turn, first.ask, reason)
+                rollout_moves.not_kept(turn, first.ask, reason)
             _plan_next(turn)
         case WriteFailed(SlotKept(slot), reason):
             turn.record("gateway", "store", f"slot {slot} not kept: {reason}", warn=True)

@@ -30,3 +30,6 @@ class Validated:
     reason: str
     checks: tuple[CheckView, ...]
     now: float
+
+
+RolloutEvent = CountsRead | Validated

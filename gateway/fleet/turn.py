@@ -15,7 +15,7 @@ from gateway.fleet.durable import OF_INSTANCE, drain_change, instance_document
 from gateway.fleet.events import Asked, FactKept
 from gateway.fleet.history import Entry, grown
 from gateway.fleet.registry import STATIC, Origin, Seen
-from gateway.fleet.rollout import Move
+from gateway.fleet.rollout import Move, Watch
 from gateway.fleet.slots import leave
 from gateway.fleet.snapshot import FleetSnapshot, Launched, Worker, overrides_without
 from gateway.fleet.table import target
@@ -158,6 +158,11 @@ class Turn:
             self.change(needs={key: one for key, one in needs.items() if key != pair})
         self.order(ReadNeeds(frozenset({pair})))
 
+    # -- rollouts
+
+    def put_watch(self, model: str, watch: Watch) -> None:
+        self.change(watches={**self.fleet.watches, model: watch})
+
     def count_death(self, model: str, version: str) -> None:
         """An instance of it died without being asked to; for the rollout that watches it."""
         rollout = self.fleet.rollout(model)
@@ -169,6 +174,8 @@ class Turn:
         """They were read, or are nobody's to watch."""
         deaths = self.fleet.deaths
         self.change(deaths={key: one for key, one in deaths.items() if key[0] != model})
+
+    # -- drains
 
     def put_drain(self, drain: Drain) -> None:
         self.change(drains={**self.fleet.drains, drain.name: drain})
