@@ -6,13 +6,15 @@ change) and `If-Match: <revision>` (only while nobody has changed anything since
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
 from aiohttp import web
 
 from admin import requests, views
-from admin.answers import CONTROL, checked, json_answer
+from admin.answers import CONTROL, Wanted, check, checked, json_answer
+from admin.fields import Problems
 from admin.openapi import SAYS
 from admin.refusals import Refused
 from gateway.control import Ask
@@ -41,6 +43,25 @@ def _caller(request: web.Request) -> str:
     said = request.headers.get(SAYS, "")
     name = "".join(one for one in said if one.isascii() and one.isprintable())[:NAME_MAX]
     return f"{name or 'somebody'} at {where}"
+
+
+async def from_path(request: web.Request, key: str, make: Callable[[str], Wanted]) -> Wanted:
+    """What is made of a name in the path alone.
+
+    Raises: Refused when the body says anything.
+    """
+    check(requests.nothing(await body_of(request)))
+    return make(request.match_info[key])
+
+
+async def from_body(
+    request: web.Request, key: str, parse: Callable[[str, Any], Wanted | Problems]
+) -> Wanted:
+    """What is made of a name in the path and of the body.
+
+    Raises: Refused when that has problems.
+    """
+    return checked(parse(request.match_info[key], await body_of(request)))
 
 
 async def body_of(request: web.Request) -> Any:

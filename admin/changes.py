@@ -8,7 +8,7 @@ from aiohttp import web
 
 from admin import requests, views
 from admin.answers import CONTROL, check, checked, drain_document, json_answer
-from admin.asking import BODY_MAX_BYTES, asked, body_of, carry_out
+from admin.asking import BODY_MAX_BYTES, asked, body_of, carry_out, from_body, from_path
 from gateway.control import (
     CancelLease,
     Reload,
@@ -25,40 +25,36 @@ async def add_instance(request: web.Request) -> web.Response:
 
 
 async def remove_instance(request: web.Request) -> web.Response:
-    check(requests.nothing(await body_of(request)))
-    return await carry_out(request, RemoveInstance(request.match_info["instance"]))
+    return await carry_out(request, await from_path(request, "instance", RemoveInstance))
 
 
 async def set_instance_weight(request: web.Request) -> web.Response:
-    name, body = request.match_info["instance"], await body_of(request)
-    return await carry_out(request, checked(requests.set_instance_weight(name, body)))
+    return await carry_out(
+        request, await from_body(request, "instance", requests.set_instance_weight)
+    )
 
 
 async def reset_instance_weight(request: web.Request) -> web.Response:
-    check(requests.nothing(await body_of(request)))
-    return await carry_out(request, ResetInstanceWeight(request.match_info["instance"]))
+    return await carry_out(request, await from_path(request, "instance", ResetInstanceWeight))
 
 
 async def drain_instance(request: web.Request) -> web.Response:
     """Answers with the drain beside the receipt: a second one finds the one that runs."""
-    name, body = request.match_info["instance"], await body_of(request)
-    receipt = await asked(request, checked(requests.drain_instance(name, body)))
-    return json_answer({**receipt, "drain": drain_document(request.app[CONTROL], name)})
+    ask = await from_body(request, "instance", requests.drain_instance)
+    receipt = await asked(request, ask)
+    return json_answer({**receipt, "drain": drain_document(request.app[CONTROL], ask.instance)})
 
 
 async def undrain_instance(request: web.Request) -> web.Response:
-    check(requests.nothing(await body_of(request)))
-    return await carry_out(request, UndrainInstance(request.match_info["instance"]))
+    return await carry_out(request, await from_path(request, "instance", UndrainInstance))
 
 
 async def stop_instance(request: web.Request) -> web.Response:
-    name, body = request.match_info["instance"], await body_of(request)
-    return await carry_out(request, checked(requests.stop_instance(name, body)))
+    return await carry_out(request, await from_body(request, "instance", requests.stop_instance))
 
 
 async def start_instance(request: web.Request) -> web.Response:
-    check(requests.nothing(await body_of(request)))
-    return await carry_out(request, StartInstance(request.match_info["instance"]))
+    return await carry_out(request, await from_path(request, "instance", StartInstance))
 
 
 async def set_weights(request: web.Request) -> web.Response:
@@ -69,13 +65,11 @@ async def set_weights(request: web.Request) -> web.Response:
 
 
 async def reset_weights(request: web.Request) -> web.Response:
-    check(requests.nothing(await body_of(request)))
-    return await carry_out(request, ResetWeights(request.match_info["model"]))
+    return await carry_out(request, await from_path(request, "model", ResetWeights))
 
 
 async def cancel_lease(request: web.Request) -> web.Response:
-    check(requests.nothing(await body_of(request)))
-    return await carry_out(request, CancelLease(request.match_info["request_id"]))
+    return await carry_out(request, await from_path(request, "request_id", CancelLease))
 
 
 async def reload(request: web.Request) -> web.Response:

@@ -7,8 +7,8 @@ Every verb answers with its receipt and, beside it, the rollout as it is then.
 from aiohttp import web
 
 from admin import requests, views
-from admin.answers import CONTROL, check, checked, json_answer, numbered
-from admin.asking import asked, body_of
+from admin.answers import CONTROL, check, json_answer, numbered
+from admin.asking import asked, from_body, from_path
 from admin.refusals import Refused
 from admin.rollouts import requests as bodies
 from gateway.control import Control, PauseRollout, ResumeRollout, RolloutAsk, RolloutView
@@ -39,33 +39,27 @@ async def latest(request: web.Request) -> web.Response:
 
 
 async def start(request: web.Request) -> web.Response:
-    name, body = request.match_info["model"], await body_of(request)
-    return await _carry_out(request, checked(bodies.start(name, body)))
+    return await _carry_out(request, await from_body(request, "model", bodies.start))
 
 
 async def promote(request: web.Request) -> web.Response:
-    name, body = request.match_info["model"], await body_of(request)
-    return await _carry_out(request, checked(bodies.promote(name, body)))
+    return await _carry_out(request, await from_body(request, "model", bodies.promote))
 
 
 async def pause(request: web.Request) -> web.Response:
-    check(requests.nothing(await body_of(request)))
-    return await _carry_out(request, PauseRollout(request.match_info["model"]))
+    return await _carry_out(request, await from_path(request, "model", PauseRollout))
 
 
 async def resume(request: web.Request) -> web.Response:
-    check(requests.nothing(await body_of(request)))
-    return await _carry_out(request, ResumeRollout(request.match_info["model"]))
+    return await _carry_out(request, await from_path(request, "model", ResumeRollout))
 
 
 async def abort(request: web.Request) -> web.Response:
-    name, body = request.match_info["model"], await body_of(request)
-    return await _carry_out(request, checked(bodies.abort(name, body)))
+    return await _carry_out(request, await from_body(request, "model", bodies.abort))
 
 
 async def retry(request: web.Request) -> web.Response:
-    name, body = request.match_info["model"], await body_of(request)
-    return await _carry_out(request, checked(bodies.retry(name, body)))
+    return await _carry_out(request, await from_body(request, "model", bodies.retry))
 
 
 # --- shared --------------------------------------------------------------------------------------
