@@ -5,7 +5,7 @@ Nothing is counted here: every number is read from its owner at the moment of th
 cannot disagree with what `GetStatus` says.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -38,13 +38,9 @@ class AccountCollector(Collector):
         yield self._memory(labels)
 
     def _state(self, labels: tuple[str, ...]) -> Metric:
-        family = GaugeMetricFamily(
-            "sluicegate_instance_state", "1 for the state it is in", labels=(*LABELS, "state")
-        )
         now = self._account.life.standing.state
-        for state in State:
-            family.add_metric((*labels, state.name), float(state is now))
-        return family
+        said = {state.name: float(state is now) for state in State}
+        return _gauges("state", "1 for the state it is in", "state", said, labels)
 
     def _requests(self, labels: tuple[str, ...]) -> Iterable[Metric]:
         readings, held = self._account.readings(), self._account.held()
@@ -69,7 +65,13 @@ class AccountCollector(Collector):
             readings.batch_utilisation_ratio,
             labels,
         )
-        yield self._rates(labels)
+        yield _gauges(
+            "tokens_per_second",
+            "prompt tokens computed and tokens written, lately",
+            "kind",
+            {"prompt": readings.prompt_tokens_per_s, "completion": readings.tokens_per_s},
+            labels,
+        )
         yield _counter("prompts", "prompts read to their end", readings.prompts_total, labels)
         yield _counter(
             "prefix_hits",
@@ -87,27 +89,15 @@ class AccountCollector(Collector):
         tokens.add_metric((*labels, "completion"), readings.completion_tokens_total)
         yield tokens
 
-    def _rates(self, labels: tuple[str, ...]) -> Metric:
-        readings = self._account.readings()
-        family = GaugeMetricFamily(
-            "sluicegate_instance_tokens_per_second",
-            "prompt tokens computed and tokens written, lately",
-            labels=(*LABELS, "kind"),
-        )
-        family.add_metric((*labels, "prompt"), readings.prompt_tokens_per_s)
-        family.add_metric((*labels, "completion"), readings.tokens_per_s)
-        return family
-
     def _cache(self, labels: tuple[str, ...]) -> Metric:
         readings = self._account.readings()
-        family = GaugeMetricFamily(
-            "sluicegate_instance_kv_cache_ratio",
+        return _gauges(
+            "kv_cache_ratio",
             "of the cache's positions: held by requests, and kept for prompts that begin alike",
-            labels=(*LABELS, "kind"),
+            "kind",
+            {"held": readings.kv_held_ratio, "kept": readings.kv_kept_ratio},
+            labels,
         )
-        family.add_metric((*labels, "held"), readings.kv_held_ratio)
-        family.add_metric((*labels, "kept"), readings.kv_kept_ratio)
-        return family
 
     def _times(self, labels: tuple[str, ...]) -> Iterable[Metric]:
         readings = self._account.readings()
@@ -129,16 +119,14 @@ class AccountCollector(Collector):
             self._account.life.standing.progress / 100,
             labels,
         )
-        family = GaugeMetricFamily(
-            "sluicegate_instance_load_seconds",
-            "how long the way to READY took",
-            labels=(*LABELS, "phase"),
-        )
-        family.add_metric((*labels, "check"), loads.check_ms / 1000)
-        family.add_metric((*labels, "load"), loads.load_ms / 1000)
-        family.add_metric((*labels, "compile"), loads.compile_ms / 1000)
-        family.add_metric((*labels, "warmup"), loads.warmup_ms / 1000)
-        yield family
+        took_ms = {
+            "check": loads.check_ms,
+            "load": loads.load_ms,
+            "compile": loads.compile_ms,
+            "warmup": loads.warmup_ms,
+        }
+        took_s = {phase: ms / 1000 for phase, ms in took_ms.items()}
+        yield _gauges("load_seconds", "how long the way to READY took", "phase", took_s, labels)
         graphs = self._account.graphs()
         yield _gauge("graphs", "compiled so far; more after READY is a mistake", graphs, labels)
         yield from self._warmup(labels)
@@ -147,14 +135,13 @@ class AccountCollector(Collector):
         warmed = self._account.warmed
         if warmed is None:
             return
-        family = GaugeMetricFamily(
-            "sluicegate_instance_warmup_latency_seconds",
+        yield _gauges(
+            "warmup_latency_seconds",
             "of samples of average length in a quarter of the warm-up",
-            labels=(*LABELS, "quarter"),
+            "quarter",
+            {"first": warmed.effect.first_s, "last": warmed.effect.last_s},
+            labels,
         )
-        family.add_metric((*labels, "first"), warmed.effect.first_s)
-        family.add_metric((*labels, "last"), warmed.effect.last_s)
-        yield family
         gap_s = warmed.effect.gap_s
         yield _gauge("warmup_gap_seconds", "between two tokens, p95, after warm-up", gap_s, labels)
         yield _gauge("warmup_samples", "of a round", warmed.samples, labels)
@@ -162,15 +149,13 @@ class AccountCollector(Collector):
 
     def _memory(self, labels: tuple[str, ...]) -> Metric:
         readings, memory = self._account.readings(), self._account.memory()
-        family = GaugeMetricFamily(
-            "sluicegate_instance_memory_bytes", "device memory", labels=(*LABELS, "kind")
-        )
-        family.add_metric((*labels, "used"), readings.memory_bytes)
-        peak = max(readings.memory_peak_bytes, memory.peak_bytes)
-        family.add_metric((*labels, "peak"), peak)
-        family.add_metric((*labels, "total"), memory.total_bytes)
-        family.add_metric((*labels, "free"), memory.free_bytes)
-        return family
+        held = {
+            "used": readings.memory_bytes,
+            "peak": max(readings.memory_peak_bytes, memory.peak_bytes),
+            "total": memory.total_bytes,
+            "free": memory.free_bytes,
+        }
+        return _gauges("memory_bytes", "device memory", "kind", held, labels)
 
 
 def exposition(account: Account) -> bytes:
@@ -183,6 +168,16 @@ def exposition(account: Account) -> bytes:
 def _gauge(name: str, question: str, value: float, labels: tuple[str, ...]) -> Metric:
     family = GaugeMetricFamily(f"sluicegate_instance_{name}", question, labels=LABELS)
     family.add_metric(labels, value)
+    return family
+
+
+def _gauges(
+    name: str, question: str, label: str, values: Mapping[str, float], labels: tuple[str, ...]
+) -> Metric:
+    """One value for each word that `label` may be."""
+    family = GaugeMetricFamily(f"sluicegate_instance_{name}", question, labels=(*LABELS, label))
+    for word, value in values.items():
+        family.add_metric((*labels, word), value)
     return family
 
 

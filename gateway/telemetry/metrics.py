@@ -255,25 +255,24 @@ def _counted(tally: Tally) -> Iterator[Metric]:
         ("sluicegate_drains_total", "outcome", tally.drains),
         ("sluicegate_rollbacks_total", "reason", tally.rollbacks),
     ):
-        counter = _counter(name, (label,))
-        for key, count in sorted(counts.items()):
-            counter.add_metric((key,), count)
-        yield counter
-    durations = _histogram("sluicegate_drain_duration_seconds", ())
-    durations.add_metric((), _buckets(tally.drain_cells), tally.drain_sum_us / 1_000_000)
-    yield durations
-    rollbacks = _histogram("sluicegate_rollback_duration_seconds", ())
-    rollbacks.add_metric((), _buckets(tally.rollback_cells), tally.rollback_sum_us / 1_000_000)
-    yield rollbacks
-    tokens = _counter("sluicegate_tokens_total", ("model", "version", "kind"))
-    for key3, count in sorted(tally.tokens.items()):
-        tokens.add_metric(key3, count)
-    yield tokens
-    samples = _counter("sluicegate_recorded_samples_total", ("model", "bucket"))
-    for key2, count in sorted(tally.samples.items()):
-        samples.add_metric(key2, count)
-    yield samples
-    hooks = _counter("sluicegate_webhook_deliveries_total", ("webhook", "outcome"))
-    for key2, count in sorted(tally.webhooks.items()):
-        hooks.add_metric(key2, count)
-    yield hooks
+        yield _tallied(name, (label,), (((key,), count) for key, count in counts.items()))
+    tokens, samples, told = tally.tokens.items(), tally.samples.items(), tally.webhooks.items()
+    yield _tallied("sluicegate_tokens_total", ("model", "version", "kind"), tokens)
+    yield _tallied("sluicegate_recorded_samples_total", ("model", "bucket"), samples)
+    yield _tallied("sluicegate_webhook_deliveries_total", ("webhook", "outcome"), told)
+    for name, seen in (
+        ("sluicegate_drain_duration_seconds", tally.drain_durations),
+        ("sluicegate_rollback_duration_seconds", tally.rollback_durations),
+    ):
+        histogram = _histogram(name, ())
+        histogram.add_metric((), _buckets(seen.cells), seen.sum_us / 1_000_000)
+        yield histogram
+
+
+def _tallied(
+    name: str, labels: tuple[str, ...], counts: Iterable[tuple[tuple[str, ...], int]]
+) -> Metric:
+    counter = _counter(name, labels)
+    for key, count in sorted(counts):
+        counter.add_metric(key, count)
+    return counter

@@ -29,6 +29,19 @@ def _counts(names: tuple[str, ...]) -> Counter[str]:
 
 
 @dataclass(slots=True)
+class Durations:
+    """How long something took, by cell of the histogram."""
+
+    cells: list[int] = field(default_factory=lambda: [0] * HISTOGRAM_CELLS)
+    sum_us: int = 0
+
+    def see(self, duration_s: float) -> None:
+        micros = int(duration_s * 1_000_000)
+        self.cells[histogram_cell(micros)] += 1
+        self.sum_us += micros
+
+
+@dataclass(slots=True)
 class Tally:
     """Counters by key; add to them directly: `tally.heartbeats["accepted"] += 1`."""
 
@@ -38,23 +51,17 @@ class Tally:
     drains: Counter[str] = field(default_factory=lambda: _counts(DRAINS))
     loads: Counter[str] = field(default_factory=lambda: _counts(LOADS))
     rollbacks: Counter[str] = field(default_factory=lambda: _counts(ROLLBACKS))
-    rollback_cells: list[int] = field(default_factory=lambda: [0] * HISTOGRAM_CELLS)
-    rollback_sum_us: int = 0
+    rollback_durations: Durations = field(default_factory=Durations)
     tokens: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # model, version, kind
     samples: Counter[tuple[str, str]] = field(default_factory=Counter)  # model, length bucket
     webhooks: Counter[tuple[str, str]] = field(default_factory=Counter)  # name, outcome
-    drain_cells: list[int] = field(default_factory=lambda: [0] * HISTOGRAM_CELLS)
-    drain_sum_us: int = 0
+    drain_durations: Durations = field(default_factory=Durations)
 
     def drain_ended(self, outcome: str, duration_s: float) -> None:
         """A drain is over: `done`, `cut` at its deadline, or `undrained` before."""
-        micros = int(duration_s * 1_000_000)
         self.drains[outcome] += 1
-        self.drain_cells[histogram_cell(micros)] += 1
-        self.drain_sum_us += micros
+        self.drain_durations.see(duration_s)
 
     def rolled_back(self, duration_s: float) -> None:
         """A version gets nothing any more, so long after it was decided."""
-        micros = int(duration_s * 1_000_000)
-        self.rollback_cells[histogram_cell(micros)] += 1
-        self.rollback_sum_us += micros
+        self.rollback_durations.see(duration_s)

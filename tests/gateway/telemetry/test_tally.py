@@ -7,9 +7,9 @@ def test_a_drain_that_ends_is_counted_with_its_duration() -> None:
     tally.drain_ended("done", 1.5)
     tally.drain_ended("done", 0.0)
     assert (tally.drains["done"], tally.drains["cut"]) == (2, 0)
-    assert tally.drain_sum_us == 1_500_000
-    assert tally.drain_cells[histogram_cell(1_500_000)] == 1
-    assert sum(tally.drain_cells) == 2
+    assert tally.drain_durations.sum_us == 1_500_000
+    assert tally.drain_durations.cells[histogram_cell(1_500_000)] == 1
+    assert sum(tally.drain_durations.cells) == 2
 
 
 def test_two_tallies_share_nothing() -> None:
