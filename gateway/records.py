@@ -2,15 +2,12 @@
 
 Floor 0, pure.
 Everything here is frozen: the control process builds a RouteTable, workers read it, nobody changes
-it. A table crosses a Unix socket as one JSON document; `encode_table` and `decode_table` are that
-crossing.
+it. A table crosses a Unix socket as one JSON document; `decode_table` reads it.
 """
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Final, NewType
-
-import orjson
 
 ModelName = NewType("ModelName", str)
 VersionName = NewType("VersionName", str)
@@ -198,12 +195,8 @@ class RouteTable:
     sampling: Sampling
 
 
-def encode_table(table: RouteTable) -> bytes:
-    return orjson.dumps(table)
-
-
 def decode_table(document: dict[str, Any]) -> RouteTable:
-    """The table that `encode_table` wrote, already parsed as JSON."""
+    """The table whose fields stand in a document as orjson writes them."""
     return RouteTable(
         generation=document["generation"],
         routes=tuple(_route(route) for route in document["routes"]),

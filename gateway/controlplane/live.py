@@ -105,7 +105,7 @@ class LiveControl:
             instances=len(fleet.instances),
             routable=sum(fleet.routable(one) for one in seen),
             in_flight=sum(self._segment.in_flight(slot) for slot in fleet.book.holders),
-            problems=(*views.problems(fleet, now), *self.ailing()),
+            problems=(*views.problems(fleet), *self.ailing()),
         )
 
     def instances(self) -> tuple[InstanceView, ...]:

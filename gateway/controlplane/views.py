@@ -232,7 +232,7 @@ def data_plane(fleet: FleetSnapshot) -> str:
     return "unknown" if not said else "compiled" if said == {True} else "interpreted"
 
 
-def problems(fleet: FleetSnapshot, now: float) -> tuple[str, ...]:
+def problems(fleet: FleetSnapshot) -> tuple[str, ...]:
     """Sentences that an operator should read."""
     found = [f"config.toml was not taken: {problem}" for problem in fleet.refused]
     for model in fleet.settings.model:

@@ -21,7 +21,7 @@ from gateway.fleet.durable import (
 )
 from gateway.fleet.events import SettingsRead
 from gateway.fleet.plan import Plan
-from gateway.fleet.registry import STATIC, Origin, Seen
+from gateway.fleet.registry import STATIC, Origin, Seen, listed
 from gateway.fleet.rollout_asks import owned
 from gateway.fleet.slots import section_of
 from gateway.fleet.snapshot import FleetSnapshot
@@ -183,17 +183,7 @@ def _statics(turn: Turn, settings: Settings) -> None:
         if seen.origin is Origin.CONFIG and name not in wanted and not seen.retired:
             drains.retire(turn, seen)
     for name, row in wanted.items():
-        fresh = Seen(
-            name=name,
-            model=row.model,
-            version=row.version,
-            origin=Origin.CONFIG,
-            http=row.http,
-            grpc=row.grpc,
-            weight=row.weight,
-            limit=row.limit,
-            since=turn.now,
-        )
+        fresh = listed(row, turn.now)
         old = turn.fleet.instances.get(name)
         if old is None:
             turn.put(fresh)

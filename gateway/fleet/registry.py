@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from math import inf
 from typing import Final
 
+from gateway.config import Instance
 from gateway.fleet.health import UNSEEN, Opinion
 from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.status import Status
@@ -88,6 +89,21 @@ class Seen:
         farewell has no address, in whatever state it went."""
         dead = self.opinion.health in {Health.LOST, Health.UNHEALTHY}
         return bool(self.grpc) and not dead and self.state is not State.STOPPED
+
+
+def listed(row: Instance, since: float = 0.0) -> Seen:
+    """An instance of which nothing is known but its row in config.toml."""
+    return Seen(
+        name=row.id,
+        model=row.model,
+        version=row.version,
+        origin=Origin.CONFIG,
+        http=row.http,
+        grpc=row.grpc,
+        weight=row.weight,
+        limit=row.limit,
+        since=since,
+    )
 
 
 def admissible(seen: Seen, weight: float) -> bool:

@@ -15,7 +15,7 @@ from gateway.fleet.durable import CREATED, OF_INSTANCE
 from gateway.fleet.history import HISTORY_MAX, KIND, entry
 from gateway.fleet.launches import desired
 from gateway.fleet.reading import Document, Reading
-from gateway.fleet.registry import Origin, Seen
+from gateway.fleet.registry import Origin, Seen, listed
 from gateway.fleet.rollout_documents import overrides
 from gateway.fleet.slots import NO_SLOT, Holder, SlotBook, leave
 from gateway.fleet.snapshot import FleetSnapshot
@@ -73,7 +73,9 @@ def _with_instances(
     fleet: FleetSnapshot, reading: Reading, documents: Documents, now: float
 ) -> FleetSnapshot:
     """Those of the file and those of the store, on the slots of their incarnations."""
-    known = _statics(fleet.settings) | _kept(fleet.settings, reading, now)
+    known = {row.id: listed(row) for row in fleet.settings.instance} | _kept(
+        fleet.settings, reading, now
+    )
     instances = {name: _with_slot(seen, fleet.book, documents) for name, seen in known.items()}
     routed: set[str] = set()
     if fleet.stands_by:
@@ -130,22 +132,6 @@ def _with_intent(fleet: FleetSnapshot, reading: Reading, now: float) -> FleetSna
         instances={**fleet.instances, **changed},
         tokens=len(drains),
     )
-
-
-def _statics(settings: Settings) -> dict[str, Seen]:
-    return {
-        row.id: Seen(
-            name=row.id,
-            model=row.model,
-            version=row.version,
-            origin=Origin.CONFIG,
-            http=row.http,
-            grpc=row.grpc,
-            weight=row.weight,
-            limit=row.limit,
-        )
-        for row in settings.instance
-    }
 
 
 def _kept(settings: Settings, reading: Reading, now: float) -> dict[str, Seen]:

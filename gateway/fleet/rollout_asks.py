@@ -133,7 +133,7 @@ def _started(fleet: FleetSnapshot, found: Model, ask: StartRollout, by: str, now
         if one.weight > 0 and version not in {ask.version, *fleet.blocked(found.name)}
     }
     stable = max(rest, key=lambda version: rest[version], default="")
-    problems = _malformed(fleet, found, ask)
+    problems = _malformed(ask)
     if problems:
         raise Denied("invalid", "; ".join(map(str, problems)), tuple(problems))
     if not stable:
@@ -169,7 +169,7 @@ def _steps(found: Model, ask: StartRollout) -> tuple[Step, ...]:
     return found.rollout.steps if ask.steps is None else tuple(Step(**one) for one in ask.steps)
 
 
-def _malformed(fleet: FleetSnapshot, found: Model, ask: StartRollout) -> list[Problem]:
+def _malformed(ask: StartRollout) -> list[Problem]:
     """Everything that is wrong with what is asked for."""
     problems = []
     if not NAME.fullmatch(ask.version):

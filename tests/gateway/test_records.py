@@ -13,19 +13,18 @@ from gateway.records import (
     Route,
     RouteTable,
     decode_table,
-    encode_table,
 )
 from tests.gateway.tables import tables
 
 
 @given(tables())
 def test_a_table_that_crossed_is_the_table(table: RouteTable) -> None:
-    assert decode_table(orjson.loads(encode_table(table))) == table
+    assert decode_table(orjson.loads(orjson.dumps(table))) == table
 
 
 @given(tables(), st.randoms())
 def test_a_table_reads_the_same_in_any_field_order(table: RouteTable, rng: Random) -> None:
-    document = orjson.loads(encode_table(table))
+    document = orjson.loads(orjson.dumps(table))
     keys = list(document)
     rng.shuffle(keys)
     assert decode_table({key: document[key] for key in keys}) == table

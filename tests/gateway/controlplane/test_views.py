@@ -19,19 +19,19 @@ def unheard(fleet: FleetSnapshot, name: str) -> FleetSnapshot:
 
 
 def test_nothing_is_wrong_with_a_fleet_that_is_as_it_should_be() -> None:
-    assert views.problems(both_ready(), 9.0) == ()
+    assert views.problems(both_ready()) == ()
 
 
 def test_a_refused_file_is_a_problem_with_each_of_its_own() -> None:
     fleet = replace(both_ready(), refused=("gateway.workers: cannot change live", "x: what"))
-    assert views.problems(fleet, 9.0) == (
+    assert views.problems(fleet) == (
         "config.toml was not taken: gateway.workers: cannot change live",
         "config.toml was not taken: x: what",
     )
 
 
 def test_an_instance_that_does_not_answer_is_a_problem_with_its_reason() -> None:
-    (sentence,) = views.problems(unheard(both_ready(), "a"), 9.0)
+    (sentence,) = views.problems(unheard(both_ready(), "a"))
     assert sentence.startswith("a: ")
     assert "connection refused" in sentence
 
@@ -39,14 +39,14 @@ def test_an_instance_that_does_not_answer_is_a_problem_with_its_reason() -> None
 def test_an_instance_in_error_is_a_problem_with_its_own_words() -> None:
     broken = observed("a", State.ERROR, now=2.0, sequence=2, reason="out of memory")
     fleet, _ = play(both_ready(), broken)
-    assert views.problems(fleet, 9.0) == ("a: out of memory",)
+    assert views.problems(fleet) == ("a: out of memory",)
 
 
 def test_one_that_was_told_to_stop_is_no_problem() -> None:
     fleet = unheard(both_ready(), "a")
     stopped = replace(fleet.instances["a"], intent=Intent.STOP)
     fleet = replace(fleet, instances={**fleet.instances, "a": stopped})
-    assert views.problems(fleet, 9.0) == ()
+    assert views.problems(fleet) == ()
 
 
 @pytest.mark.parametrize(

@@ -264,9 +264,9 @@ def test_an_id_of_the_file_that_somebody_else_has_is_a_problem_until_he_has_left
     taker = Registered(1, status("c"), "", 0.0, 0, 2.0)
     fleet, _ = play(both_ready(), taker)
     fleet, _ = reload(fleet, STATICS + C)
-    (told,) = [one for one in views.problems(fleet, 6.0) if "is taken" in one]
+    (told,) = [one for one in views.problems(fleet) if "is taken" in one]
     assert told.startswith("c of config.toml is taken by one of origin registered: reload when")
     gone, _ = play(fleet, Deregistered("c", "c1", "", 7.0), Ticked(7.1 + FORGET_S))
-    assert "c of config.toml is not there: reload" in views.problems(gone, 7.2 + FORGET_S)
+    assert "c of config.toml is not there: reload" in views.problems(gone)
     gone, _ = reload(gone, STATICS + C, now=7.3 + FORGET_S)
     assert gone.instances["c"].origin is Origin.CONFIG
