@@ -12,16 +12,18 @@ from typing import Final
 from gateway.fleet import drains
 from gateway.fleet.capacity import known, needs, rooms
 from gateway.fleet.commands import Count, Launch, ReadNeeds, Supervise, Unfollow
-from gateway.fleet.drain import RETIRED
+from gateway.fleet.drain import REPLACED, RETIRED, ROLLED_BACK
 from gateway.fleet.events import ChildrenSeen, LaunchOrdered, NeedsRead
 from gateway.fleet.placement import choose
 from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.restart import Verdict, ended, judge
+from gateway.fleet.rollout import Rollout
 from gateway.fleet.snapshot import FleetSnapshot, Launched, Stage
 from gateway.fleet.turn import Turn
 from gateway.fleet.workers import note
 from gateway.messages import Kill
 from gateway.records import Health, Intent
+from gateway.rollout.machine import Phase as Rolling
 from sluicegate.v1.states import Phase, State
 
 CHILD: Final = "instance."  # prefix of the children's names
@@ -114,10 +116,20 @@ def _adopt_unwanted(turn: Turn, name: str, pid: int) -> None:
         return
     unwanted = Launched(name, seen.model, seen.version, "", seen.device, Stage.RUNNING, pid=pid)
     turn.put_launch(unwanted)
-    drains.retire(turn, seen)
+    last = turn.fleet.rollout(seen.model)
+    back = last is not None and last.version == seen.version and last.phase is Rolling.ROLLING_BACK
+    drains.retire(turn, seen, farewell(turn.fleet, last) if last is not None and back else None)
 
 
 # --- from settings -------------------------------------------------------------------------------
+
+
+def farewell(fleet: FleetSnapshot, rollout: Rollout) -> drains.Order:
+    """How instances leave that the rollout takes away: as it was stored with the move, so a control
+    that begins in the middle of it goes on in the same way."""
+    back = rollout.phase is Rolling.ROLLING_BACK
+    grace_s = 0.0 if back and rollout.cut else fleet.settings.drain.grace_s
+    return drains.Order(grace_s, True, False, ROLLED_BACK if back else REPLACED)
 
 
 def adopt(turn: Turn, how: drains.Order | None = None) -> None:

@@ -59,6 +59,7 @@ class Rollout:
     ground: str = ""  # of a rollback, a word
     ended: float | None = None  # wall clock
     forgiven: bool = False  # rolled back, and yet not blocked any more
+    cut: bool = False  # what its instances hold when it is rolled back is ended at once
     checks: tuple[CheckView, ...] = ()
     transitions: tuple[Transition, ...] = ()
 

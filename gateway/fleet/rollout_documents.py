@@ -59,6 +59,7 @@ def rollout_change(rollout: Rollout) -> Put:
         "ground": rollout.ground,
         "ended": rollout.ended,
         "forgiven": rollout.forgiven,
+        "cut": rollout.cut,
         "checks": [asdict(one) for one in rollout.checks],
         "transitions": [{**asdict(one), "phase": one.phase.value} for one in rollout.transitions],
     }
@@ -72,7 +73,7 @@ def _rollout(document: Document, now: float) -> Rollout:
         raise ValueError(f"its shape is {document['shape']}, this version knows {SHAPE}")
     return Rollout(
         **{
-            **known,
+            **known,  # without `cut` in one of before there was any
             "steps": tuple(Step(**step) for step in document["steps"]),
             "rest": {name: float(one) for name, one in document["rest"].items()},
             "before": overrides(document["before"]),

@@ -6,9 +6,8 @@ Floor 1, pure.   Flow: Move -> store -> [rollout_moves] -> fleet
 from dataclasses import replace
 from math import inf
 
-from gateway.fleet import drains, launches
+from gateway.fleet import launches
 from gateway.fleet.commands import Count, ReadNeeds
-from gateway.fleet.drain import REPLACED, ROLLED_BACK
 from gateway.fleet.rollout import Move, Rollout, Watch, opened
 from gateway.fleet.rollout_evidence import RETRY_S
 from gateway.fleet.stepping import listed, replicas, weights
@@ -36,7 +35,7 @@ def carry_out(turn: Turn) -> None:
         return  # it is forgiven, no more
     _rewatch(turn, after, before)
     if sizes != fleet.replica_overrides.get(model, {}):
-        launches.adopt(turn, _farewell(turn, after))
+        launches.adopt(turn, launches.farewell(turn.fleet, after))
     if after.phase is Phase.CHECKING_CAPACITY:
         _look_at_manifest(turn, after)
     elif after.phase is Phase.ROLLING_BACK:
@@ -74,15 +73,6 @@ def _rewatch(turn: Turn, after: Rollout, before: Rollout | None) -> None:
     turn.change(watches={**others, after.model: watch})
     if before is None or not before.watched:  # they died before anybody watched
         turn.forget_deaths(after.model)
-
-
-def _farewell(turn: Turn, after: Rollout) -> drains.Order:
-    """How instances leave that this move takes away."""
-    model = turn.fleet.model(after.model)
-    back = after.phase is Phase.ROLLING_BACK
-    cut = back and model is not None and model.rollout.at_rollback == "cut"
-    grace_s = 0.0 if cut else turn.fleet.settings.drain.grace_s
-    return drains.Order(grace_s, True, False, ROLLED_BACK if back else REPLACED)
 
 
 def _look_at_manifest(turn: Turn, after: Rollout) -> None:

@@ -30,6 +30,8 @@ def drawn_up(fleet: FleetSnapshot, rollout: Rollout, move: Move, by: str, now: f
         raise Denied("conflict", f"rollout {rollout.id}: {after.text}")
     at = fleet.wall + now
     step, window = _position(rollout, move.happened)
+    model = fleet.model(rollout.model)
+    cuts = model is not None and model.rollout.at_rollback == "cut"
     return replace(
         rollout,
         phase=after,
@@ -43,6 +45,7 @@ def drawn_up(fleet: FleetSnapshot, rollout: Rollout, move: Move, by: str, now: f
         ground=move.ground or rollout.ground,
         checks=move.checks or rollout.checks,
         ended=at if after in ENDED else None,
+        cut=cuts if after is Phase.ROLLING_BACK else rollout.cut,
         transitions=(*rollout.transitions, Transition(at, after, step, move.reason, by)),
     )
 

@@ -5,7 +5,9 @@ No step is repeated, none is skipped, and what was counted before counts afterwa
 
 import pytest
 
+from gateway.fleet.drain import ROLLED_BACK
 from gateway.rollout.machine import Phase
+from gateway.rollouts import AbortRollout
 from tests.gateway.fleet.rolling import CONFIG, asked, rollout, start
 from tests.gateway.fleet.rolling import counts as of
 from tests.gateway.fleet.rolling_world import World
@@ -72,3 +74,48 @@ def test_killed_at_every_single_write(fails_in: int, expected: list[Position], k
         # Nothing is counted twice; nothing is missed, but what the workers sent to a version whose
         # rollback was being written: they go on with the table that they have.
         assert world.canary.requests - counted in ({0, 50} if fails_in else {0})
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(("how", "grace_s"), [("cut", 0.0), ("finish", 30.0)])
+def test_killed_in_the_way_back_the_rest_of_the_group_leaves_as_it_was_ordered(
+    how: str, grace_s: float, kept: bool
+) -> None:
+    """The next control found them unwanted, as if the file had taken them out: with all the grace.
+    What the file says by then of other rollbacks is not of this one.
+    """
+    group = {"m-2-0", "m-2-1"}
+    other = "finish" if how == "cut" else "cut"
+    for write in range(1, 6):  # the move, and two for each that leaves
+        world = World(config=SHORT + f'at_rollback = "{how}"\n')
+        stepping(world, len(group))
+        world.dies_at, world.kept = world.writes + write, kept
+        world.config = SHORT + f'at_rollback = "{other}"\n'
+        world.happen(asked(AbortRollout("m"), world.now))
+        assert world.deaths == 1
+        if rollout(world.fleet).phase is Phase.STEP:  # it died before it was stored
+            assert (write, kept) == (1, False)
+            continue
+        assert rollout(world.fleet).phase is Phase.ROLLING_BACK
+        drains = {name: world.fleet.drains[name] for name in group}
+        assert {one.deadline - one.began for one in drains.values()} == {grace_s}, write
+        assert {one.reason for one in drains.values()} == {ROLLED_BACK}, write
+
+
+def test_a_rollout_of_an_older_version_s_store_is_read_as_one_that_lets_finish() -> None:
+    world = World(config=SHORT)
+    stepping(world, 1)
+    del world.documents["rollouts"]["m/1"]["cut"]
+    world.begin()
+    assert rollout(world.fleet).phase is Phase.STEP
+    assert not rollout(world.fleet).cut
+
+
+def stepping(world: World, replicas: int) -> None:
+    """Into the first step of a rollout whose group is so large."""
+    while not any(world.fleet.routable(seen) for seen in world.fleet.instances.values()):
+        world.second(of(), of())
+    world.happen(asked(start(steps=STEPS, replicas=replicas), world.now))
+    while rollout(world.fleet).phase is not Phase.STEP:
+        world.second(of(), of())
+        assert world.now < 50
