@@ -11,7 +11,7 @@ from typing import Final
 
 from gateway.rollouts import CheckView
 
-GB: Final = 1_000_000_000
+GB: Final = 1 << 30  # as in `memory_gb` of config.toml, and wherever memory is told
 
 
 @dataclass(frozen=True, slots=True)
