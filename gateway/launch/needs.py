@@ -5,10 +5,15 @@ One number is taken out of files that instances check whole: a manifest that is 
 is no reason to hold an instance back, because it says what is wrong far better.
 """
 
+import json
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+HALVES: Final = ("float16", "bfloat16")  # weights that take twice their file once they are held
+HELD_BYTES: Final = 4  # of a value in memory: float32, however it is stored
+ALLOWANCE_BYTES: Final = 2_500_000_000  # beside weights and cache, as importers reckon it
 
 
 def read_needs(
@@ -25,8 +30,7 @@ def read_needs(
         by_kind = seen if isinstance(seen, dict) else {}
         needs = max((_bytes(by_kind.get(kind)) for kind in kinds), default=0)
         if not needs:
-            manifest = _read(root / model / version / "manifest.toml")
-            needs = _bytes(manifest.get("memory_needed_bytes"))
+            needs = _promised(root / model / version)
         found[model, version] = needs
     return found
 
@@ -51,6 +55,41 @@ def absent(
         for model, version in pairs
         if not (folder / model / version / "manifest.toml").is_file()
     )
+
+
+def _promised(folder: Path) -> int:
+    """What the manifest says, but never less than float32 takes.
+
+    Manifests of early importers counted weights and cache as they are stored, and nothing tells
+    them from later ones: what is stored in halves is computed again, and the larger counts.
+    """
+    manifest = _read(folder / "manifest.toml")
+    said = _bytes(manifest.get("memory_needed_bytes"))
+    if not said or manifest.get("dtype") not in HALVES:
+        return said
+    return max(said, 2 * _weights(manifest) + _cache(folder, manifest) + ALLOWANCE_BYTES)
+
+
+def _weights(manifest: Mapping[str, Any]) -> int:
+    files = manifest.get("files")
+    return sum(
+        _bytes(entry.get("bytes"))
+        for entry in (files if isinstance(files, list) else ())
+        if isinstance(entry, dict) and str(entry.get("name")).endswith(".safetensors")
+    )
+
+
+def _cache(folder: Path, manifest: Mapping[str, Any]) -> int:
+    """Keys and values of every slot at full length; 0 where the config does not say."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return 0
+    numbers = config if isinstance(config, dict) else {}
+    size = 2 * HELD_BYTES  # a key and a value
+    for key in ("num_hidden_layers", "num_key_value_heads", "head_dim"):
+        size *= _bytes(numbers.get(key))
+    return size * _bytes(manifest.get("slots")) * _bytes(manifest.get("max_seq_len"))
 
 
 def _read(file: Path) -> dict[str, Any]:
