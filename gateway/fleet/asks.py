@@ -26,7 +26,7 @@ from gateway.control import (
     StopInstance,
     UndrainInstance,
 )
-from gateway.fleet import drains, rollout_asks, rollout_moves
+from gateway.fleet import drains, forgetting, rollout_asks, rollout_moves
 from gateway.fleet.commands import Tell
 from gateway.fleet.drain import FAREWELLS, Phase
 from gateway.fleet.durable import OF_INSTANCE, drain_change, instance_document, overrides_change
@@ -35,7 +35,7 @@ from gateway.fleet.registry import STATIC, Origin, Seen
 from gateway.fleet.rollout import Move
 from gateway.fleet.snapshot import FleetSnapshot, Launched, Stage, overrides_with, overrides_without
 from gateway.fleet.turn import Turn
-from gateway.fleet.weights import NO_OVERRIDES, Override, Overrides, override
+from gateway.fleet.weights import NO_OVERRIDES, Forget, Override, Overrides, override
 from gateway.messages import Cut
 from gateway.records import Intent
 from gateway.store.base import Put, Remove
@@ -44,7 +44,7 @@ ASKED: Final = "asked by an operator"
 WEIGHT_MAX: Final = 1_000_000.0  # as in config.toml
 
 
-def plan(fleet: FleetSnapshot, ask: Ask | Move, now: float, by: str = "") -> Plan:
+def plan(fleet: FleetSnapshot, ask: Ask | Move | Forget, now: float, by: str = "") -> Plan:
     """What has to be stored, and what that changes, a sentence each.
 
     Raises: Denied; there is nothing to be carried out.
@@ -76,13 +76,15 @@ def plan(fleet: FleetSnapshot, ask: Ask | Move, now: float, by: str = "") -> Pla
             return _plan_remove(fleet, name, now)
         case CancelLease(request):
             return Plan(NOTHING, (f"request {request}: cut",), unstored=True)
+        case Forget():
+            return forgetting.plan(fleet, ask)
         case Reload():
             raise AssertionError("a reload is planned when the file has been read")
         case _:
             return rollout_asks.plan(fleet, ask, by, now)
 
 
-def carry_out(turn: Turn, ask: Ask | Move) -> None:
+def carry_out(turn: Turn, ask: Ask | Move | Forget) -> None:
     """Change the fleet; the store has it already."""
     fleet = turn.fleet
     match ask:
@@ -127,6 +129,8 @@ def carry_out(turn: Turn, ask: Ask | Move) -> None:
         case CancelLease(request):
             cut = Cut((), (int(request, 16),), drains.token(turn))
             turn.order(*(Tell(row, cut) for row in turn.fleet.holding().values()))
+        case Forget():
+            forgetting.carry_out(turn, ask)
         case Reload():
             raise AssertionError("a reload is carried out by adoption.py")
         case _:

@@ -15,6 +15,7 @@ from gateway.fleet import (
     adoption,
     closing,
     drains,
+    forgetting,
     handover,
     instances,
     intent,
@@ -127,6 +128,9 @@ def _decide(fleet: FleetSnapshot, event: Event) -> tuple[FleetSnapshot, tuple[Co
     handover.carry_on(turn)
     if turn.routes_moved or turn.routes_grew:  # a drain that ended may have changed the fleet
         _publish(turn)
+    if not isinstance(event, READINGS):  # an instance that has left is news of the store, too
+        for ask in tuple(forgetting.due(turn)):
+            intent.take(turn, Asked(0, ask, False, None, turn.now, "the gateway"))
     closing.carry_on(turn)
     for ticket, sentences in turn.receipts:
         generation = turn.fleet.generation + turn.fleet.unpublished
@@ -315,6 +319,7 @@ def _arm(turn: Turn, event: Event) -> None:
     if not isinstance(event, READINGS):
         due += [] if fleet.still else launches.deadlines(fleet)
         due += [] if fleet.still else rollouts.deadlines(fleet, turn.now)
+        due += [] if fleet.still else forgetting.deadlines(fleet, turn.now)
         due += instances.deadlines(fleet, turn.now)
         due += workers.deadlines(fleet)
         due += [when for when in fleet.worker_retry.values() if when > turn.now]

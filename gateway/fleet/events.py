@@ -29,6 +29,7 @@ from gateway.fleet.supervisor_events import NeedsRead as NeedsRead
 from gateway.fleet.supervisor_events import StartFailed as StartFailed
 from gateway.fleet.supervisor_events import StopAsked as StopAsked
 from gateway.fleet.supervisor_events import SupervisorEvent
+from gateway.fleet.weights import Forget
 from gateway.fleet.worker_events import BeatsWentStale as BeatsWentStale
 from gateway.fleet.worker_events import DialFailed as DialFailed
 from gateway.fleet.worker_events import LeasesCut as LeasesCut
@@ -48,7 +49,7 @@ class Asked:
     """An operator asked for a change, and waits for the receipt."""
 
     ticket: int
-    ask: Ask | Move  # a move: of a rollout, asked by what the gateway itself has seen
+    ask: Ask | Move | Forget  # the last two: asked by what the gateway itself has seen
     dry_run: bool
     revision: int | None  # the one it was decided on; None: whatever holds
     now: float

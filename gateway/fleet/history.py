@@ -25,6 +25,7 @@ from gateway.control import (
 )
 from gateway.fleet.reading import Document
 from gateway.fleet.rollout import Move
+from gateway.fleet.weights import Forget
 from gateway.store.base import Change, Put, Remove
 
 HISTORY_MAX: Final = 1000  # entries; an operator makes tens a day
@@ -42,10 +43,10 @@ class Entry:
     revision: int  # of which it is part
 
 
-def about(ask: Ask | Move) -> tuple[str, str]:
+def about(ask: Ask | Move | Forget) -> tuple[str, str]:
     """Kind and subject of what is asked for."""
     match ask:
-        case SetWeights(model) | ResetWeights(model):
+        case SetWeights(model) | ResetWeights(model) | Forget(model):
             return "weights", model
         case AddInstance(name):
             return "instance", name

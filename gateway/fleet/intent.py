@@ -11,6 +11,7 @@ from gateway.control import Denied, Reload
 from gateway.fleet import (
     adoption,
     asks,
+    forgetting,
     history,
     instances,
     rollout_moves,
@@ -34,6 +35,7 @@ from gateway.fleet.events import (
 from gateway.fleet.plan import Plan
 from gateway.fleet.rollout import Move
 from gateway.fleet.turn import Turn
+from gateway.fleet.weights import Forget
 
 HANDING_OVER: Final = Denied(
     "handing_over", "a take-over is under way: nothing is changed before its end, ask again"
@@ -63,6 +65,8 @@ def take(turn: Turn, event: Asked | ReloadAsked | SettingsRead | IntentKept | Wr
             _answer(turn, first, Denied("store_failed", reason))
             if isinstance(first, Asked) and isinstance(first.ask, Move):
                 rollout_moves.not_kept(turn, first.ask, reason)
+            elif isinstance(first, Asked) and isinstance(first.ask, Forget):
+                forgetting.not_kept(turn)
             _plan_next(turn)
         case WriteFailed(SlotKept(slot), reason):
             turn.record("gateway", "store", f"slot {slot} not kept: {reason}", warn=True)

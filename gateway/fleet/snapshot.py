@@ -150,6 +150,7 @@ class FleetSnapshot:
     drawn_up: Rollout | None = None  # of the same: as it is going to be
     history: tuple[Entry, ...] = ()  # oldest first
     entries: int = 0  # number of the one made last
+    forgets_at: float = -inf  # nothing is forgotten before, the store has failed
     tokens: int = 0  # given to workers last
     noted_at: float = -inf  # standings sent last
     armed: float = inf  # when the next tick comes

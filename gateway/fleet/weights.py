@@ -64,3 +64,20 @@ def surviving(file: Mapping[str, float], overrides: Overrides) -> dict[str, Over
         for version, override in overrides.items()
         if override.over == file.get(version)
     }
+
+
+def idle(overrides: Overrides) -> frozenset[str]:
+    """Versions whose override says what is so without it: 0, of what the file does not name."""
+    return frozenset(
+        version
+        for version, override in overrides.items()
+        if override.weight == 0 and override.over is None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Versions that are gone: asked of the store, by the gateway itself, before it is true."""
+
+    model: str
+    versions: frozenset[str]

@@ -14,7 +14,7 @@ from gateway.rollouts import (
     StartRollout,
 )
 from tests.sim.deeds import ORDERLY, TROUBLE, Deeds, File, Step
-from tests.sim.rollout_world import MODEL, NEW, OLD, RolloutWorld
+from tests.sim.rollout_world import MODEL, NEW, NEWER, OLD, RolloutWorld
 from tests.sim.schedule import Kind
 
 STEPS = 40
@@ -58,6 +58,10 @@ class RolloutDeeds(Deeds):
 
     def roll_out_the_old_one(self) -> None:
         self.world.ask(StartRollout(MODEL, OLD, None, WAYS[0]))
+
+    def roll_out_another(self) -> None:
+        """That no file names: nothing of it stays when it has been replaced in its turn."""
+        self.world.ask(StartRollout(MODEL, self.rng.choice(NEWER), 1, self.rng.choice(WAYS)))
 
     def promote(self) -> None:
         self.world.ask(PromoteRollout(MODEL, self.rng.random() < 0.3))
@@ -113,7 +117,7 @@ class RolloutDeeds(Deeds):
 PRESSED = {
     "traffic": 40, "start_rollout": 14, "promote": 5, "pause": 3, "resume": 5, "abort": 3,
     "retry": 5, "weights_over_it": 2, "weights": 2, "reset_weights": 1, "break_new": 6,
-    "outage": 3, "mend": 3, "roll_out_the_old_one": 2,
+    "outage": 3, "mend": 3, "roll_out_the_old_one": 2, "roll_out_another": 8,
 }  # fmt: skip
 LESS = {name: max(1, often // 3) for name, often in {**ORDERLY, **TROUBLE}.items()}
 

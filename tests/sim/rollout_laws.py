@@ -60,6 +60,15 @@ def the_old_group_stays(rollout: str, phase: str, leaving: Collection[str]) -> N
         raise Broken("the_old_group_stays", f"{rollout} is {phase}, and {sorted(leaving)} leave")
 
 
+def a_version_that_is_gone_leaves_nothing(
+    where: str, named: Collection[str], used: Collection[str]
+) -> None:
+    """`used`: versions that the file names, that have a weight, an instance, or are blocked."""
+    left = sorted(set(named) - set(used))
+    if left:
+        raise Broken("a_version_that_is_gone_leaves_nothing", f"the {where} has {left}")
+
+
 def nothing_opens_on_a_blocked_version(
     version: str, since: float | None, excused_until: float, now: float, bound_s: float
 ) -> None:

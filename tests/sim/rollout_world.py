@@ -14,6 +14,7 @@ from gateway.records import BLAMES_INSTANCE, Outcome, RouteTable
 from gateway.rollout.machine import Phase
 from tests.sim import rollout_laws as laws
 from tests.sim.facts import AWAIT_S, TABLE_BOUND_S
+from tests.sim.laws import Broken
 from tests.sim.world import World
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tests.sim.control import Control
 
 MODEL, OLD, NEW = "m", "1", "2"
+NEWER = "3", "4"  # that no file names
 
 
 class RolloutWorld(World):
@@ -142,6 +144,29 @@ class RolloutWorld(World):
         found = [text for text in found if not text.startswith(tuple(out))]
         if rollout is not None and rollout.active:
             found.append(f"rollout {rollout.id} is {rollout.phase.value}: {rollout.reason}")
+        return found + self._left_behind(control.fleet)
+
+    def _left_behind(self, fleet: FleetSnapshot) -> list[str]:
+        """What is known of versions that nobody knows any more: in the table, in the store."""
+        model, table = fleet.model(MODEL), fleet.table
+        route = next((one for one in table.routes if one.model == MODEL), None) if table else None
+        if model is None or route is None:
+            return []
+        there = {seen.version for seen in fleet.instances.values() if seen.model == MODEL}
+        known = {one.name for one in route.versions if one.weight > 0 or one.blocked}
+        used = {*known, *there, *model.weights, *model.replicas}
+        kept = self.store.documents
+        places = {
+            "table": {one.name for one in route.versions},
+            "store of weights": kept.get("weights", {}).get(MODEL, {}).keys(),
+            "store of sizes": kept.get("replicas", {}).get(MODEL, {}).keys(),
+        }
+        found = []
+        for where, named in places.items():
+            try:
+                laws.a_version_that_is_gone_leaves_nothing(where, named, used)
+            except Broken as broken:  # it may still be on its way
+                found.append(str(broken))
         return found
 
 

@@ -61,6 +61,12 @@ def test_the_old_group_may_not_go_before_the_end() -> None:
         laws.the_old_group_stays("m/1", "promoting", ["m-1-0"])
 
 
+def test_nothing_may_be_left_of_a_version_that_is_gone() -> None:
+    laws.a_version_that_is_gone_leaves_nothing("table", ["1", "2"], ["1", "2", "3"])
+    with pytest.raises(Broken):
+        laws.a_version_that_is_gone_leaves_nothing("table", ["1", "4"], ["1", "2", "3"])
+
+
 def test_a_blocked_version_may_get_nothing() -> None:
     laws.nothing_opens_on_a_blocked_version("2", None, 0.0, 99.0, 1.0)
     laws.nothing_opens_on_a_blocked_version("2", 5.0, 0.0, 5.9, 1.0)

@@ -8,7 +8,16 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.config import parse
-from gateway.fleet.commands import Command, Confirm, Launch, ReadCounts, ReadNeeds, Tell, Write
+from gateway.fleet.commands import (
+    CallDrain,
+    Command,
+    Confirm,
+    Launch,
+    ReadCounts,
+    ReadNeeds,
+    Tell,
+    Write,
+)
 from gateway.fleet.decide import decide
 from gateway.fleet.events import (
     ChildExited,
@@ -39,6 +48,7 @@ from tests.gateway.fleet.builders import LAYOUT, status
 from tests.gateway.fleet.rolling import CONFIG
 
 LOAD_S: Final = 2.0
+STATES: Final = (State.INITIALIZING, State.READY, State.DRAINING)  # in this order
 
 
 class Died(Exception):
@@ -58,6 +68,7 @@ class World:
         self.dies_at, self.kept = dies_at, kept
         self.processes: dict[str, float] = {}  # since when
         self.versions: dict[str, str] = {}
+        self.draining: set[str] = set()
         self.canary = self.stable = NOTHING
         self.generation = 0
         self.table: RouteTable | None = None  # that the worker serves, whoever published it
@@ -112,6 +123,8 @@ class World:
                 return (SlotSent(row, token, now),)
             case Tell(row, TellEmpty(_, token)):
                 return (SlotEmptied(row, token, now),)
+            case CallDrain(name):
+                self.draining.add(name)
             case ReadNeeds(pairs):
                 return (NeedsRead(dict.fromkeys(pairs, 0), now),)
             case ReadCounts(model, version):
@@ -127,6 +140,7 @@ class World:
     def _ended(self, name: str) -> Sequence[Event]:
         if self.processes.pop(name, None) is None:
             return ()
+        self.draining.discard(name)
         return (ChildExited(f"instance.{name}", 9, 0, self.now),)
 
     def _keep(self, changes: Sequence[object]) -> None:
@@ -156,7 +170,8 @@ class World:
             named = {"version": self.versions[name], "incarnation": f"{name}@{since}"}
             ready = self.now >= since + LOAD_S
             state = State.READY if ready else State.INITIALIZING
-            said = status(name, state, sequence=2 if ready else 1, **named)
+            state = State.DRAINING if ready and name in self.draining else state
+            said = status(name, state, sequence=STATES.index(state) + 1, **named)
             seen = self.fleet.instances.get(name)
             if seen is None or not seen.grpc:
                 first = status(name, State.INITIALIZING, **named)
