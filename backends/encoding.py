@@ -12,6 +12,7 @@ from backends.text import Text
 
 # Encoding takes about a microsecond a character: a longer text would stop the loop for too long.
 ENCODE_ON_LOOP_MAX: Final = 8192
+MESSAGE: Final = 16  # characters that a template puts around each: empty ones take their time too
 
 
 async def encode(text: Text, prompt: Prompt) -> tuple[int, ...]:
@@ -26,7 +27,8 @@ async def encode(text: Text, prompt: Prompt) -> tuple[int, ...]:
     else:
         ids = _ids(text, prompt)
     if not ids:
-        raise RequestInvalid("prompt", "must hold at least one token")
+        place = "messages" if isinstance(prompt, Chat) else "prompt"
+        raise RequestInvalid(place, "must hold at least one token")
     return ids
 
 
@@ -34,7 +36,7 @@ def _length(prompt: Prompt) -> int:
     """Characters to encode."""
     match prompt:
         case Chat(messages):
-            return sum(len(message.content) for message in messages)
+            return sum(MESSAGE + len(message.content) for message in messages)
         case str():
             return len(prompt)
         case _:

@@ -4,6 +4,7 @@ Floor 3, I/O: standard error only, because standard output belongs to whoever st
 One event, one line: a constant message, and its fields beside it as `extra`.
 """
 
+import json
 import logging
 import sys
 from collections.abc import Mapping
@@ -33,7 +34,10 @@ class JsonLines(logging.Formatter):
             line["exception"] = self.formatException(record.exc_info)
         # `default=str`: a field that JSON cannot hold must not cost us the line.
         options = orjson.OPT_NON_STR_KEYS
-        return orjson.dumps(line | self._always, default=str, option=options).decode()
+        try:
+            return orjson.dumps(line | self._always, default=str, option=options).decode()
+        except TypeError:  # half a surrogate pair: bytes of a client's header that are no UTF-8
+            return json.dumps(line | self._always, default=str)
 
 
 def configure(instance_id: str, model: str, version: str, to: TextIO | None = None) -> None:

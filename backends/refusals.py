@@ -69,6 +69,10 @@ class Refusals:
             kept = {name: exc.headers[name] for name in ("Allow",) if name in exc.headers}
             row = _Row(exc.status, "invalid_request_error", None)
             return answer(exc.status, _told(request, exc.reason, row, None, {}), kept)
+        except web.RequestPayloadError as exc:  # chunks that are none, bytes that are no gzip
+            row = next(row for kind, row in _ROWS if kind is RequestInvalid)
+            words = f"the body cannot be read: {' '.join(str(exc).split())}"
+            return answer(row.status, _told(request, words, row, None, {}))
 
     def _refusal(self, exc: InstanceError, request: web.Request) -> web.Response:
         row = next(row for kind, row in _ROWS if isinstance(exc, kind))

@@ -77,7 +77,8 @@ def distribution(
 
     Shape: ids None means 0, 1, ...; else most probable first, equals by id.
     """
-    scaled = (logits.astype(np.float64) - float(np.max(logits))) / sampling.temperature
+    with np.errstate(over="ignore"):  # by a tiny temperature: minus infinity weighs nothing
+        scaled = (logits.astype(np.float64) - float(np.max(logits))) / sampling.temperature
     weights = np.exp(scaled)
     k = sampling.top_k if 0 < sampling.top_k < len(logits) else len(logits)
     if k == len(logits) and sampling.top_p >= 1:

@@ -1,6 +1,7 @@
 """What a log line holds."""
 
 import io
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,15 @@ def test_a_field_cannot_pass_itself_off_as_another_instance(lines: io.StringIO) 
 def test_a_field_that_json_cannot_hold_does_not_cost_the_line(lines: io.StringIO) -> None:
     logging.getLogger("anything").info("read", extra={"path": Path("a/b"), "bad": {1: b"\xff"}})
     assert only(lines)["path"] == "a/b"
+
+
+def test_bytes_of_a_client_that_are_no_utf_8_do_not_cost_the_line(lines: io.StringIO) -> None:
+    """aiohttp reads such a header as half a surrogate pair, which orjson refuses to write."""
+    strange = b"id-\xff".decode("utf-8", "surrogateescape")
+    logging.getLogger("anything").info("request ended", extra={"request_id": strange})
+    (line,) = lines.getvalue().splitlines()
+    assert json.loads(line)["request_id"] == strange
+    assert json.loads(line)["instance_id"] == "m-1-0"
 
 
 def test_an_exception_is_one_line_with_its_traceback(lines: io.StringIO) -> None:
