@@ -32,7 +32,7 @@ from gateway.messages import (
 from gateway.supervisor import EXIT_NOT_TAKEN, Supervisor
 from gateway.takeover.offer import Facts, Lines, Offer
 from gateway.takeover.taking import Taking
-from tests.gateway.test_supervisor import (
+from tests.gateway.supervising import (
     CONTROL,
     Life,
     child,
