@@ -23,9 +23,10 @@ import uvloop
 from backends.engines.llm.cache import let_go
 from backends.errors import EXIT_UNUSABLE, CannotListen, DependencyMissing
 from backends.log import configure
-from backends.options import EXIT_ADDRESS, address, advertised, end_with, name
+from backends.options import EXIT_ADDRESS, address, advertised, name
 from backends.settings import Settings
 from backends.snapshots.roots import Root, read_root
+from sluicegate.processes import end_with
 
 if TYPE_CHECKING:
     from backends.living import Ending

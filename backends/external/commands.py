@@ -29,10 +29,10 @@ from backends.gate import Gate
 from backends.life import Life
 from backends.living import Ending, Living
 from backends.log import configure
-from backends.options import EXIT_ADDRESS, address, advertised, end_with, name
+from backends.options import EXIT_ADDRESS, address, advertised, name
 from backends.settings import Address
 from backends.status import Identity
-from sluicegate.processes import adopt_orphans, descendants, kill
+from sluicegate.processes import adopt_orphans, descendants, end_with, kill
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ everything now. The guard exits last, as the command did: its end says that the 
 """
 
 import os
-import resource
 import selectors
 import signal
 import socket
@@ -16,7 +15,7 @@ import sys
 from contextlib import suppress
 from typing import Final
 
-from sluicegate.processes import adopt_orphans, die_with_parent, end_descendants
+from sluicegate.processes import adopt_orphans, die_with_parent, end_descendants, leave_as
 
 END: Final = signal.SIGUSR1
 EXIT_NO_COMMAND: Final = 127  # as a shell exits
@@ -87,15 +86,5 @@ class Guard:
         self._ending = True
 
 
-def leave(status: int) -> None:
-    """End as the command did, so that the agent sees what became of it."""
-    if status < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command's own core is enough
-        with suppress(OSError):  # SIGKILL has no other way
-            signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)
-    sys.exit(status if status >= 0 else 128 - status)
-
-
 if __name__ == "__main__":
-    leave(Guard(int(sys.argv[1]), sys.argv[2:]).run())
+    leave_as(Guard(int(sys.argv[1]), sys.argv[2:]).run())

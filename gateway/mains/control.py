@@ -49,13 +49,14 @@ from gateway.fleet.events import EffectFailed, Event
 from gateway.fleet.restore import Life, restore
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.launch.local import LocalLauncher
-from gateway.mains.life import EXIT_ORPHANED, end_with
+from gateway.mains.life import end_with
 from gateway.state.shared import GENERATION, IDENTITY, Segment
 from gateway.store.base import Store, StoreUnusable
 from gateway.store.hold import hold
 from gateway.store.sqlite import SqliteStore
 from gateway.telemetry.log import configure
 from gateway.telemetry.tally import Tally
+from sluicegate.processes import EXIT_ORPHANED
 
 log = logging.getLogger(__name__)
 

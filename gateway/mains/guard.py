@@ -11,12 +11,10 @@ memory meanwhile. The pipe may be gone: then nobody has to be told.
 
 import argparse
 import os
-import resource
 import selectors
 import signal
 import socket
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from fcntl import F_SETPIPE_SZ, fcntl
@@ -25,7 +23,13 @@ from typing import Final
 
 from gateway.launch.capture import Capture
 from gateway.launch.logfile import LogFile, Writer
-from sluicegate.processes import adopt_orphans, die_with_parent, end_descendants, oom_kills
+from sluicegate.processes import (
+    adopt_orphans,
+    die_with_parent,
+    end_descendants,
+    leave_as,
+    oom_kills,
+)
 
 END: Final = signal.SIGUSR1  # from the supervisor: end everything now
 FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -181,15 +185,5 @@ def _begin() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def leave(status: int) -> None:
-    """End as the command did, so that who waits for us sees what became of it."""
-    if status < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command's own core is enough
-        with suppress(OSError):  # SIGKILL has no other way
-            signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)
-    sys.exit(status if status >= 0 else 128 - status)
-
-
 if __name__ == "__main__":
-    leave(Guard(arguments()).run())
+    leave_as(Guard(arguments()).run())

@@ -6,15 +6,10 @@ that is stopped or stuck, which reads no pipe. Instances watch a pipe only: they
 hand-over to another supervisor.
 """
 
-import ctypes
 import os
-import signal
-import sys
-import threading
-from typing import Final
 
-EXIT_ORPHANED: Final = 70  # EX_SOFTWARE of sysexits.h
-PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+from sluicegate import processes
+from sluicegate.processes import EXIT_ORPHANED
 
 
 def end_with(life_fd: int, parent: int | None) -> None:
@@ -22,13 +17,8 @@ def end_with(life_fd: int, parent: int | None) -> None:
 
     Call it from the main thread: the signal follows the thread that started the child.
     """
-
-    def watch() -> None:
-        os.read(life_fd, 1)
-        os._exit(EXIT_ORPHANED)
-
-    threading.Thread(target=watch, name="life", daemon=True).start()
-    if parent is not None and sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    processes.end_with(life_fd)
+    if parent is not None:
+        processes.die_with_parent()
         if os.getppid() != parent:  # it died before the call above
             os._exit(EXIT_ORPHANED)

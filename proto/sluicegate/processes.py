@@ -1,4 +1,4 @@
-"""What the kernel is asked about processes: who stands below whom, and an end to all of them.
+"""What the kernel is asked about processes: who stands below whom, whose end is whose.
 
 Floor 3, I/O: Linux.
 A process that outlives its parent is given to the nearest ancestor that adopts orphans. With that,
@@ -7,12 +7,15 @@ whatever an instance starts, in whatever session, stays below its guard, and is 
 
 import ctypes
 import os
+import resource
 import signal
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
+EXIT_ORPHANED: Final = 70  # EX_SOFTWARE of sysexits.h; told apart from any end of our own
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER: Final = 36
 PROC: Final = Path("/proc")
@@ -31,6 +34,30 @@ def die_with_parent() -> None:
     """Be killed when the thread that started this process ends; it survives an exec."""
     if sys.platform == "linux":
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def end_with(life_fd: int) -> None:
+    """Exit at once when nobody holds the other end of that pipe any more.
+
+    A house rule broken (one thread): it must work while the loop is stuck in a compile.
+    """
+
+    def wait() -> None:
+        while os.read(life_fd, 1):
+            pass
+        os._exit(EXIT_ORPHANED)
+
+    threading.Thread(target=wait, name="life", daemon=True).start()
+
+
+def leave_as(status: int) -> NoReturn:
+    """End as a command did (negative: by a signal), so that who waits for us sees how."""
+    if status < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command's own core is enough
+        with suppress(OSError):  # SIGKILL has no other way
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    sys.exit(status if status >= 0 else 128 - status)
 
 
 def children(pid: int) -> set[int]:
