@@ -9,6 +9,7 @@ Source: KServe, Open Inference Protocol; Triton, extension_binary_data.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from backends.signature import ANY, DATATYPES, Signature, TensorSpec
 
 JSON_LENGTH: Final = "Inference-Header-Content-Length"
 _BINARY_SIZE: Final = "binary_data_size"
+VALUES_MAX: Final = 2**31 - 1  # sizes are int32 in kernels; far more than a body has room for
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -222,6 +224,9 @@ def _shape(table: Mapping[str, Any], spec: TensorSpec, path: str) -> tuple[int, 
         raise RequestInvalid(f"{path}.datatype", f"must be {spec.datatype}, not {_shown(datatype)}")
     if not isinstance(shape, list) or not all(type(one) is int and one >= 0 for one in shape):
         raise RequestInvalid(f"{path}.shape", f"must be a list of sizes, not {_shown(shape)}")
+    # Also of what is empty: [0, 2**62] cannot be made, though it would hold nothing.
+    if prod(size or 1 for size in shape) > VALUES_MAX:
+        raise RequestInvalid(f"{path}.shape", f"must be of no more than {VALUES_MAX} values")
     if not _fits(shape, spec.shape):
         raise RequestInvalid(f"{path}.shape", f"must be {list(spec.shape)}, not {_shown(shape)}")
     return tuple(shape)
@@ -255,18 +260,29 @@ def _from_json(
     values = table.get("data")
     if not isinstance(values, list):
         raise RequestInvalid(path, f"must be a list of values, not {_shown(values)}")
-    try:
-        array = np.asarray(values)
-    except ValueError:  # lists of different lengths
-        raise RequestInvalid(path, f"must be nested as {list(shape)}, or flat") from None
-    count = prod(shape)
-    if array.shape not in ((count,), shape) and not array.size == count == 0:
-        raise RequestInvalid(
-            path, f"must hold {count} values for {list(shape)}, not {list(array.shape)}"
-        )
+    flat = _flat(values, shape, path)
+    # Never a text, nor what is nested on: numpy would make room for the longest of them each time.
+    kinds = set(map(type, flat))
+    is_plain = kinds <= {int, float} or kinds == {bool}
+    array = np.asarray(flat) if is_plain else np.empty(1, object)  # which no datatype takes
     if spec.datatype == "UINT64" and array.dtype.kind == "f":
-        array = _whole(values, array)
+        array = _whole(flat, array)
     return _typed(array, spec.datatype, path).reshape(shape)
+
+
+def _flat(values: list[Any], shape: tuple[int, ...], path: str) -> list[Any]:
+    """The values one after the other, of a list that is nested as the shape says, or not at all."""
+    found, count = [len(values)], prod(shape)
+    while values and isinstance(values[0], list):
+        size = len(values[0])
+        alike = all(isinstance(one, list) and len(one) == size for one in values)
+        if not alike or len(found) >= len(shape):
+            raise RequestInvalid(path, f"must be nested as {list(shape)}, or flat")
+        found.append(size)
+        values = list(chain.from_iterable(values))
+    if tuple(found) not in ((count,), shape) and not len(values) == count == 0:
+        raise RequestInvalid(path, f"must hold {count} values for {list(shape)}, not {found}")
+    return values
 
 
 def _whole(values: list[Any], array: NDArray[Any]) -> NDArray[Any]:
@@ -340,8 +356,13 @@ def _flag(parameters: Mapping[str, Any], key: str, path: str, default: bool) -> 
 
 
 def _shown(value: Any) -> str:
-    """A value as a client wrote it, cut short; for a container too large to show, its kind."""
-    if isinstance(value, dict) or (isinstance(value, list) and len(value) > 16):
-        return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
+    """A value as a client wrote it, cut short; its kind for an object, and for a list that is long
+    or holds such (JSON can be nested deeper than repr() can follow)."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list) and (
+        len(value) > 16 or any(isinstance(one, list | dict) for one in value)
+    ):
+        return f"a list of {len(value)}"
     text = "nothing" if value is None else repr(value)
     return text if len(text) <= 80 else f"{text[:80]}..."

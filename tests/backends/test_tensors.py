@@ -132,13 +132,22 @@ def test_outputs_are_those_asked_for_in_the_form_asked_for(
         (with_x(data=[1, 2, 3]), "inputs[0].data: must hold 4 values for [2, 2], not [3]"),
         (with_x(data=[[1], [2, 3]]), "inputs[0].data: must be nested as [2, 2], or flat"),
         (with_x(data=[[1, 2, 3, 4]]), "inputs[0].data: must hold 4 values for [2, 2], not [1, 4]"),
+        (with_x(data=[[1, 2], [3, [4]]]), "inputs[0].data: must hold numbers only, for FP32"),
+        (with_x(data=[[1, 2], 3]), "inputs[0].data: must be nested as [2, 2], or flat"),
+        (with_x(data=[[[1], [2]], [[3], [4]]]), "inputs[0].data: must be nested as [2, 2]"),
+        (with_x(data=[1, 2, 3, True]), "inputs[0].data: must hold numbers only, for FP32"),
+        (with_k(data=[True, 1]), "inputs[1].data: must hold whole numbers from -128 to 127 only"),
         (with_x(data=[1, 2, 3, "4"]), "inputs[0].data: must hold numbers only, for FP32"),
         (with_x(data=[1, 2, 3, None]), "inputs[0].data: must hold numbers only, for FP32"),
         (with_x(data=[True] * 4), "inputs[0].data: must hold numbers only, for FP32"),
         (with_x(data=[1, 2, 3, 1e39]), "inputs[0].data: holds a number that FP32 cannot hold"),
         (
             with_x(shape=[2**62, 2], data=[1]),
-            f"inputs[0].data: must hold {2**63} values for [{2**62}, 2], not [1]",
+            f"inputs[0].shape: must be of no more than {2**31 - 1} values",
+        ),
+        (
+            with_x(shape=[2**29, 2], data=[1]),
+            f"inputs[0].data: must hold {2**30} values for [{2**29}, 2], not [1]",
         ),
         (with_x(parameters=[]), "inputs[0].parameters: must be an object, not []"),
         (with_x(shape=[1, 2], data=[1, 2]), "inputs[1].shape[0]: must be the same in all inputs"),
@@ -181,6 +190,34 @@ def test_each_mistake_is_told_with_its_path(text: bytes, problem: str) -> None:
     with pytest.raises(RequestInvalid) as caught:
         parse(text, None, SIGNATURE)
     assert str(caught.value).startswith(problem)
+
+
+def test_long_texts_among_the_values_cost_nothing() -> None:
+    """numpy makes room for the longest at every place: 400 GB, here."""
+    values = ["a" * 1_000_000, *[""] * 99_999]
+    with pytest.raises(RequestInvalid, match=r"^inputs\[0\]\.data: must hold 4 values"):
+        parse(with_x(data=values), None, SIGNATURE)
+    spec = TensorSpec("x", "FP32", (-1,))
+    text = body(inputs=[{"name": "x", "datatype": "FP32", "shape": [100_000], "data": values}])
+    with pytest.raises(RequestInvalid, match=r"^inputs\[0\]\.data: must hold numbers only"):
+        parse(text, None, Signature((spec,), (spec,), 0))
+
+
+@pytest.mark.parametrize("key", ["name", "datatype", "shape", "data", "parameters"])
+def test_what_is_nested_as_deep_as_json_can_be_is_a_mistake_at_its_place(key: str) -> None:
+    """Python's repr() gives up before orjson does: that was an error of ours."""
+    deep = b"[" * 1015 + b"]" * 1015
+    text = with_x(**{key: "deep"}).replace(b'"deep"', deep)
+    with pytest.raises(RequestInvalid, match=rf"^inputs\[0\]\.{key}: "):
+        parse(text, None, SIGNATURE)
+
+
+@pytest.mark.parametrize("shape", [[0, 2**62], [0, 2**64 - 1], [0, 2**31 - 1, 2**31 - 1]])
+def test_an_empty_tensor_cannot_be_beyond_every_size(shape: list[int]) -> None:
+    spec = TensorSpec("x", "FP32", (-1,) * len(shape))
+    text = body(inputs=[{"name": "x", "datatype": "FP32", "shape": shape, "data": []}])
+    with pytest.raises(RequestInvalid, match=r"^inputs\[0\]\.shape: must be of no more than"):
+        parse(text, None, Signature((spec,), (spec,), 0))
 
 
 SIZE = "parameters.binary_data_size"
