@@ -22,8 +22,9 @@ from tests.sim.promises import Promises
 from tests.sim.store import PaperStore
 
 if TYPE_CHECKING:
-    from tests.sim.caller import Request, SimWorker
+    from tests.sim.caller import Request
     from tests.sim.control import Control
+    from tests.sim.worker import SimWorker
 
 LAYOUT = Layout(rows=5, slots=14, sections=5, leases=24)
 WORKERS = 2

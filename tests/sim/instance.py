@@ -18,7 +18,7 @@ from tests.sim.agenda import Then, hop_s
 
 if TYPE_CHECKING:
     from tests.sim.caller import Request
-    from tests.sim.control import Follower
+    from tests.sim.follower import Follower
     from tests.sim.world import World
 
 GRACE_S = 3.0

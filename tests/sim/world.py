@@ -27,12 +27,13 @@ from gateway.state.shared import GENERATION, IDENTITY, Segment, create
 from sluicegate.v1.states import State
 from tests.sim import laws
 from tests.sim.agenda import Agenda, Wire, hop_s
-from tests.sim.caller import Request, SimWorker
+from tests.sim.caller import Request
 from tests.sim.control import Control
 from tests.sim.facts import LAYOUT, WORKERS, Facts
 from tests.sim.instance import SIGKILL, SimInstance
 from tests.sim.known import Known
 from tests.sim.store import PaperStore
+from tests.sim.worker import SimWorker
 
 STUCK_S = 1.5  # worker_stuck_s of the config
 START_S = 0.1

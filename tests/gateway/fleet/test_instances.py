@@ -29,7 +29,7 @@ from tests.gateway.fleet.builders import (
     targets,
     texts,
 )
-from tests.gateway.fleet.test_registrations import registered
+from tests.gateway.fleet.registering import registered
 
 
 def failed(name: str = "a", now: float = 2.0, slow: bool = False, **fields: int) -> PollFailed:
