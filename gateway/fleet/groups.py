@@ -3,11 +3,14 @@
 Floor 1, pure.   Flow: registry, launches -> [groups] -> rollouts
 """
 
+from collections.abc import Mapping
+
 from gateway.fleet.commands import Validate
 from gateway.fleet.registry import Origin, Seen
 from gateway.fleet.rollout import WHOLE, Rollout
 from gateway.fleet.snapshot import FleetSnapshot, Stage
 from gateway.fleet.table import standing
+from gateway.records import Intent
 
 HOPELESS = frozenset({Stage.FAILED, Stage.CRASH_LOOP})
 
@@ -97,6 +100,24 @@ def validation(fleet: FleetSnapshot, rollout: Rollout) -> Validate:
 def _awaited(fleet: FleetSnapshot, model: str, version: str) -> bool:
     """Whether some were known before this control's life, and have not been heard of in it."""
     return any(seen.name in fleet.awaited for seen in group(fleet, model, version))
+
+
+def lives(fleet: FleetSnapshot, rollout: Rollout, before: Mapping[str, str]) -> dict[str, str]:
+    """Instances of both versions that we have started, with their incarnations. Of others nobody
+    knows whether somebody wanted their end. `before`: those of the last reading, which stand until
+    their instance has been heard of in this control's life."""
+    found = {}
+    for name, launched in fleet.launches.items():
+        seen = fleet.instances[name]
+        ours = launched.model == rollout.model
+        ours = ours and launched.version in {rollout.version, rollout.stable}
+        if not ours or not launched.pid or seen.retired or seen.intent is Intent.STOP:
+            continue
+        if seen.status is None:
+            found[name] = before.get(name, "")
+        elif seen.grpc:  # else it said farewell, or its next life has not registered yet
+            found[name] = seen.incarnation
+    return {name: incarnation for name, incarnation in found.items() if incarnation}
 
 
 def ailment(fleet: FleetSnapshot, rollout: Rollout) -> str:

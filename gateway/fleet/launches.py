@@ -75,6 +75,7 @@ def begin(turn: Turn, event: ChildrenSeen) -> None:
         _know(turn, name)
         if pid and token:
             _as_labelled(turn, name, token, device)
+        _miss(turn, fresh)
     for name in running.keys() - wanted.keys():  # taken out of the file while nobody looked
         _adopt_unwanted(turn, name, running[name])
     for name, seen in tuple(turn.fleet.instances.items()):
@@ -89,6 +90,19 @@ def _as_labelled(turn: Turn, name: str, token: str, device: str) -> None:
     if (seen.token, seen.device) != (token, device):
         turn.put(replace(seen, token=token, device=device))
         turn.keep_instance(turn.fleet.instances[name])
+
+
+def _miss(turn: Turn, launched: Launched) -> None:
+    """Count its death if it died while no control was there: once, by what was read of it last."""
+    watch = turn.fleet.watches.get(launched.model)
+    if watch is None or launched.name not in watch.lives:
+        return
+    if launched.stage is Stage.STOPPED:  # as it was told to
+        turn.forget_life(launched.name, launched.model)
+        return
+    same = turn.fleet.instances[launched.name].incarnation == watch.lives[launched.name]
+    if not launched.pid or not same:
+        turn.count_death(launched.name, launched.model, launched.version)
 
 
 def _device_of(fleet: FleetSnapshot, launched: Launched) -> str:
@@ -222,7 +236,10 @@ def ordered(turn: Turn, event: LaunchOrdered) -> None:
 def observed(turn: Turn, seen: Seen) -> None:
     """READY ends the loading; so does ERROR, though the memory is free only after the exit."""
     launched = turn.fleet.launches.get(seen.name)
-    if launched is None or not launched.pid or launched.stage is not Stage.STARTING:
+    if launched is None or not launched.pid:
+        return
+    _miss(turn, launched)
+    if launched.stage is not Stage.STARTING:
         return
     if seen.state in {State.READY, State.DRAINING}:
         turn.put_launch(replace(launched, stage=Stage.RUNNING))
@@ -303,6 +320,7 @@ def _after_death(
     if seen.intent is Intent.STOP or turn.fleet.closing is not None:
         turn.put_launch(replace(gone, stage=Stage.STOPPED, reason="stopped"))
         turn.record("instance", launched.name, f"{launched.name} ended by {ended(status)}")
+        turn.forget_life(launched.name, launched.model)
         return
     reason = why or verdict.reason
     failed = verdict.wait_s is None
@@ -320,7 +338,7 @@ def _after_death(
     )
     follows = "not started again" if failed else f"next try in {verdict.wait_s:g} s"
     turn.look_again(launched.model, launched.version)
-    turn.count_death(launched.model, launched.version)
+    turn.count_death(launched.name, launched.model, launched.version)
     text = f"{launched.name} ended: {reason}" + ("" if failed else f", {follows}")
     fields = {"status": status, "deaths": verdict.deaths, "follows": follows}
     turn.record("instance", launched.name, text, warn=True, **fields)

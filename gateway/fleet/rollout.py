@@ -22,6 +22,7 @@ from gateway.rollouts import CheckView
 
 READ_S: Final = 1.0  # between two readings of what is counted
 LONGEST_S: Final = 5 * READ_S  # more than that between two of them was not watched
+AWAY_MAX_S: Final = 3600.0  # without a control; a clock that was put forward says more than that
 WHOLE: Final = 100.0  # percent
 # Its instances are there, or on their way.
 TRIED: Final = frozenset({Phase.STARTING, Phase.VALIDATING}) | WATCHED
@@ -156,6 +157,10 @@ class Watch:
     leaves_with: int = 0  # the first generation without its version, until every worker serves it
     without_s: float | None = None  # that none of its instances could serve; None: one could
     condemned: Move | None = None  # the way back that the store could not take yet: it stands
+    # Instances of ours at that reading, with their incarnations: whoever the next control finds
+    # dead, or as another one, has died meanwhile. Who is seen to die is taken out.
+    lives: Mapping[str, str] = field(default_factory=dict)
+    at: float | None = None  # wall clock, of the reading
 
 
 def opened(watch: Watch, rollout: Rollout) -> Watch:
@@ -183,6 +188,9 @@ class Reading:
     stable: Counts
     lived: tuple[int, int]  # instances that are there
     died: tuple[int, int]  # since the last reading
+    known: tuple[int, int]  # instances that were there at the last reading
+    lives: Mapping[str, str]  # as of a watch
+    at: float  # wall clock
 
 
 def watched(watch: Watch, rollout: Rollout, rules: Rules, reading: Reading, now: float) -> Watch:
@@ -193,8 +201,13 @@ def watched(watch: Watch, rollout: Rollout, rules: Rules, reading: Reading, now:
     if seen is not None:
         canary, stable = reading.canary - seen[0], reading.stable - seen[1]
     died = reading.died if seen is not None else (0, 0)  # nobody knows in what time
-    canary = _with_lives(canary, reading.lived[0] * passed_s, died[0])
-    stable = _with_lives(stable, reading.lived[1] * passed_s, died[1])
+    away_s = _away_s(watch, reading) if seen is not None else 0.0
+    lived_s = [
+        there * passed_s + known * away_s
+        for there, known in zip(reading.lived, reading.known, strict=True)
+    ]
+    canary = replace(canary, restarts=died[0], lived_s=lived_s[0])
+    stable = replace(stable, restarts=died[1], lived_s=lived_s[1])
     alone = rollout.weight >= WHOLE
     without_s = None if reading.lived[0] else 0.0
     if without_s is not None and watch.read_at is not None and watch.without_s is not None:
@@ -210,11 +223,16 @@ def watched(watch: Watch, rollout: Rollout, rules: Rules, reading: Reading, now:
         evidence=weigh(rules, watch.evidence, canary, None if alone else stable),
         read_at=now,
         without_s=without_s,
+        lives=reading.lives,
+        at=reading.at,
     )
 
 
-def _with_lives(counts: Counts, lived_s: float, died: int) -> Counts:
-    return replace(counts, restarts=died, lived_s=lived_s)
+def _away_s(watch: Watch, reading: Reading) -> float:
+    """How long no control read anything: no time that a step is held, but time to die in."""
+    if watch.read_at is not None or watch.at is None:
+        return 0.0
+    return min(max(0.0, reading.at - watch.at), AWAY_MAX_S)
 
 
 def rules(keys: Keys) -> Rules:

@@ -110,6 +110,8 @@ def watch_change(rollout: Rollout, watch: Watch) -> Put:
         "stable": watch.stable.to_json(),
         "held_s": watch.held_s,
         "evidence": watch.evidence.to_json(),
+        "lives": dict(watch.lives),
+        "at": watch.at,
     }
     return Put(WATCHES, rollout.id, document)
 
@@ -127,6 +129,8 @@ def _watch(document: Document) -> Watch:
         stable=Counts.from_json(document["stable"]),
         held_s=float(document["held_s"]),
         evidence=Evidence.from_json(document["evidence"]),
+        lives=dict(document.get("lives", {})),  # this key and the next are younger than the others
+        at=None if document.get("at") is None else float(document["at"]),
     )
 
 

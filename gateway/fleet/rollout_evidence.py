@@ -90,8 +90,16 @@ def counts_read(turn: Turn, event: CountsRead) -> None:
     sides = (rollout.version, rollout.stable)
     lived = tuple(groups.ready(fleet, event.model, version) for version in sides)
     died = tuple(fleet.deaths.get((event.model, version), 0) for version in sides)
+    known = [one.version for name, one in fleet.launches.items() if name in watch.lives]
     reading = Reading(
-        fleet.segment, event.canary, event.stable, (lived[0], lived[1]), (died[0], died[1])
+        fleet.segment,
+        event.canary,
+        event.stable,
+        (lived[0], lived[1]),
+        (died[0], died[1]),
+        (known.count(sides[0]) + died[0], known.count(sides[1]) + died[1]),
+        groups.lives(fleet, rollout, watch.lives),
+        fleet.wall + turn.now,
     )
     watch = watched(watch, rollout, rules(model.rollout), reading, turn.now)
     turn.put_watch(event.model, watch)

@@ -66,7 +66,7 @@ def _rewatch(turn: Turn, after: Rollout, before: Rollout | None) -> None:
         watch = replace(watch, read_at=None, asked_at=-inf)
     foreign = watch.segment != turn.fleet.segment or by_hand  # counted elsewhere, or for others
     if watch.window != after.window and foreign:
-        watch = replace(watch, seen=None)
+        watch = replace(watch, seen=None, lives={})
     watch = replace(opened(watch, after), said="", condemned=None)
     if after.phase is Phase.ROLLING_BACK:
         watch = replace(watch, leaves_with=turn.fleet.generation + 1)

@@ -163,12 +163,20 @@ class Turn:
     def put_watch(self, model: str, watch: Watch) -> None:
         self.change(watches={**self.fleet.watches, model: watch})
 
-    def count_death(self, model: str, version: str) -> None:
+    def count_death(self, name: str, model: str, version: str) -> None:
         """An instance of it died without being asked to; for the rollout that watches it."""
         rollout = self.fleet.rollout(model)
         if rollout is not None and rollout.active:
             deaths, key = self.fleet.deaths, (model, version)
             self.change(deaths={**deaths, key: deaths.get(key, 0) + 1})
+        self.forget_life(name, model)
+
+    def forget_life(self, name: str, model: str) -> None:
+        """What was read of the instance is over, and whoever has to know it knows."""
+        watch = self.fleet.watches.get(model)
+        if watch is not None and name in watch.lives:
+            lives = {key: one for key, one in watch.lives.items() if key != name}
+            self.put_watch(model, replace(watch, lives=lives))
 
     def forget_deaths(self, model: str) -> None:
         """They were read, or are nobody's to watch."""

@@ -42,10 +42,12 @@ from gateway.fleet.snapshot import FleetSnapshot
 from gateway.messages import Kill, Publish, TellEmpty, TellSent
 from gateway.records import RouteTable, VersionName
 from gateway.rollout.counts import NOTHING, Counts
+from gateway.rollout.machine import Phase
+from gateway.rollouts import StartRollout
 from gateway.store.base import Documents, Put
 from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import LAYOUT, status
-from tests.gateway.fleet.rolling import CONFIG
+from tests.gateway.fleet.rolling import CONFIG, asked, at
 
 LOAD_S: Final = 2.0
 STATES: Final = (State.INITIALIZING, State.READY, State.DRAINING)  # in this order
@@ -181,3 +183,12 @@ class World:
             if drain is not None and drain.stop and drain.phase.value == "stopping":
                 self.happen(*self._ended(name))
         self.happen(Ticked(self.now))
+
+    def steps(self, ask: StartRollout) -> None:
+        """Into the first step of the rollout that is asked for."""
+        while not any(self.fleet.routable(seen) for seen in self.fleet.instances.values()):
+            self.second(NOTHING, NOTHING)
+        self.happen(asked(ask, self.now))
+        while at(self.fleet) != (Phase.STEP, 1):
+            self.second(NOTHING, NOTHING)
+            assert self.now < 50

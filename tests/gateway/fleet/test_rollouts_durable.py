@@ -88,7 +88,7 @@ def test_killed_in_the_way_back_the_rest_of_the_group_leaves_as_it_was_ordered(
     other = "finish" if how == "cut" else "cut"
     for write in range(1, 6):  # the move, and two for each that leaves
         world = World(config=SHORT + f'at_rollback = "{how}"\n')
-        stepping(world, len(group))
+        world.steps(start(steps=STEPS, replicas=len(group)))
         world.dies_at, world.kept = world.writes + write, kept
         world.config = SHORT + f'at_rollback = "{other}"\n'
         world.happen(asked(AbortRollout("m"), world.now))
@@ -104,18 +104,8 @@ def test_killed_in_the_way_back_the_rest_of_the_group_leaves_as_it_was_ordered(
 
 def test_a_rollout_of_an_older_version_s_store_is_read_as_one_that_lets_finish() -> None:
     world = World(config=SHORT)
-    stepping(world, 1)
+    world.steps(start(steps=STEPS))
     del world.documents["rollouts"]["m/1"]["cut"]
     world.begin()
     assert rollout(world.fleet).phase is Phase.STEP
     assert not rollout(world.fleet).cut
-
-
-def stepping(world: World, replicas: int) -> None:
-    """Into the first step of a rollout whose group is so large."""
-    while not any(world.fleet.routable(seen) for seen in world.fleet.instances.values()):
-        world.second(of(), of())
-    world.happen(asked(start(steps=STEPS, replicas=replicas), world.now))
-    while rollout(world.fleet).phase is not Phase.STEP:
-        world.second(of(), of())
-        assert world.now < 50
