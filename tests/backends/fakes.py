@@ -103,7 +103,7 @@ class Gate:
     def await_arrivals(self, count: int) -> None:
         """Blocks (use `asyncio.to_thread`) until `count` steps have come to the gate in all."""
         with self._moved:
-            assert self._moved.wait_for(lambda: self._arrived >= count, timeout=10)
+            assert self._moved.wait_for(lambda: self._arrived >= count, timeout=60)
 
 
 class ScriptedEngine:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -40,7 +40,12 @@ def thread() -> Iterator[int]:
 
 
 def everywhere(read: Callable[[int], object]) -> set[object]:
-    return {read(int(name)) for name in os.listdir(TASKS)}
+    """What it says of each thread of this process, others than ours among them."""
+    found = set()
+    for name in os.listdir(TASKS):
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            found.add(read(int(name)))
+    return found
 
 
 def cpus(tid: int) -> frozenset[int]:

@@ -17,8 +17,8 @@ from typing import Final
 from tests.bench.processes import children, maps, pin
 from tests.bench.serving import Build, gateway_over, named
 from tests.bench.starting import CannotStart, answers, listens, process
-from tests.gateway.dataplane.harness import free_port
 from tests.live.gateways import Gateway
+from tests.ports import free_port
 
 HERE: Final = Path(__file__).parent
 PROXY_CORE: Final = 0

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench.serving import gateway_over
-from tests.gateway.dataplane.harness import free_port
+from tests.ports import free_port
 
 
 async def run(script: str, arguments: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.bench.starting import CannotStart, answers, listens, process
-from tests.gateway.dataplane.harness import free_port
+from tests.ports import free_port
 
 SERVER = """
 import socket, sys

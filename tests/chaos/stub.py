@@ -16,13 +16,12 @@ from backends.settings import Settings
 from backends.snapshots.repository import Snapshot
 from tests.backends.rig import ByteText, PlainScanner
 from tests.live.scripted_instance import COMMAND as SCRIPTED
-from tests.live.scripted_instance import PacedEngine, printable
+from tests.live.scripted_instance import PROMPT_END, PacedEngine, printable
 
 STEP_S: Final = 0.04  # 25 tokens a second: a stream of 200 lasts eight
 SLOTS: Final = 16
 LOAD_S: Final = 0.2
 LETTERS: Final = 89  # from "!" on; a prime, so that each stride visits all of them
-PROMPT_END: Final = ord(";")  # as the template of ByteText writes it
 COMMAND: Final = tuple("tests.chaos.stub" if one.startswith("tests.") else one for one in SCRIPTED)
 
 

@@ -150,7 +150,7 @@ async def test_children_that_are_left_at_the_end_go_with_their_whole_group(tmp_p
 async def test_a_control_that_calls_itself_unusable_ends_the_gateway(tmp_path: Path) -> None:
     program = SUPERVISOR.replace("sys.argv[2]", "'raise SystemExit(78)'")
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, "x", "x")
-    assert await asyncio.wait_for(process.wait(), 20) == 78
+    assert await asyncio.wait_for(process.wait(), 60) == 78
 
 
 def test_a_gateway_without_control_is_not_taken_over_now() -> None:

@@ -5,12 +5,15 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import aiohttp
 import orjson
 
 from tests.live.gateways import PATIENCE_S, Gateway
+
+ENDLESS: Final = 12_000  # tokens: two minutes at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,37 @@ async def ask(
     except (aiohttp.ClientError, OSError) as exc:
         return _answer(status, told, False, chunks, type(exc).__name__, {})
     return _answer(status, told, last == b"data: [DONE]", chunks, "", {})
+
+
+async def streams(
+    gateway: Gateway,
+    model: str,
+    count: int,
+    tokens: int = ENDLESS,
+    *,
+    until: Path | None = None,
+    fields: Mapping[str, str] | None = None,
+) -> list[asyncio.Task[Answer]]:
+    """So many streams, each of which has begun; they end when there is a file at `until`."""
+    events = [asyncio.Event() for _ in range(count)]
+    said: dict[str, Any] = {}
+    if until is not None:
+        said["messages"] = [{"role": "user", "content": f"until {until}"}]
+    tasks = [
+        asyncio.create_task(ask(gateway, model, tokens, seen=seen, fields=fields, **said))
+        for seen in events
+    ]
+    for seen, task in zip(events, tasks, strict=True):
+        await begun(seen, task)
+    return tasks
+
+
+async def begun(seen: asyncio.Event, client: asyncio.Task[Any]) -> None:
+    """Returns when the client has seen something; what never begins is no endless wait."""
+    seeing = asyncio.create_task(seen.wait())
+    await asyncio.wait([seeing, client], return_when=asyncio.FIRST_COMPLETED)
+    seeing.cancel()
+    assert seen.is_set(), client.result()
 
 
 def _answer(

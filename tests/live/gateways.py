@@ -1,6 +1,7 @@
 """A real gateway in its own folder: started, watched through what it logs, and ended.
 
-Waiting is for lines of the log, which come when things happen; nothing here polls or sleeps.
+Waiting is for lines of the log, which come when things happen. Where none comes, the admin API is
+asked until it says so; nothing here sleeps.
 """
 
 import asyncio
@@ -98,9 +99,21 @@ class Gateway:
             raise AssertionError(f"waited for a line in vain; these came:\n{told}") from None
 
     async def ready(self, *instances: str, after: int = 0) -> None:
+        """Returns when each has told that it is READY and has answered a poll: it will be routable.
+        Whoever sends requests then waits for `routes` too."""
         for instance in instances:
             begins = f"{instance} READY"
             await self.says(lambda text, begins=begins: text.startswith(begins), after)  # type: ignore[misc]
+            async with asyncio.timeout(PATIENCE_S):
+                while (await self.read(f"/instances/{instance}"))["health"] != "good":
+                    pass
+
+    async def quiet(self) -> None:
+        """Returns when nothing is in flight. A client has the last byte of its answer a moment
+        before the worker counts it as ended."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (await self.read("/status"))["in_flight"]:
+                pass
 
     async def routes(self, model: str, weights: dict[str, float]) -> None:
         """Returns when every worker serves all that is in force now. `weights` are those that the

@@ -1,7 +1,7 @@
 """`sluicegate instance` with a scripted engine: every line of the real process but the model.
 
-Run by gateways of live tests through `[[model]] command`. A step takes STEP_S, a load LOAD_S, so
-streams last as long as a test wants and hundreds of them cost nothing.
+Run by gateways of live tests through `[[model]] command`. A step takes STEP_S, a load LOAD_S, and a
+stream lasts as long as a test wants: `until PATH` is answered until there is a file at that path.
 """
 
 import os
@@ -21,12 +21,13 @@ from backends.settings import Settings
 from backends.snapshots.manifest import FileEntry, LlmManifest, Manifest
 from backends.snapshots.repository import Repository, Snapshot
 from sluicegate.v1.states import Phase
-from tests.backends.fakes import Rule, ScriptedEngine
-from tests.backends.rig import ByteText, PlainScanner
+from tests.backends.fakes import VOCAB, Rule, ScriptedEngine
+from tests.backends.rig import END, ByteText, PlainScanner
 
 STEP_S: Final = 0.01
 SLOTS: Final = 8
-POSITIONS: Final = 4096
+POSITIONS: Final = 1 << 14  # minutes of them
+PROMPT_END: Final = ord(";")  # as the template of ByteText writes it
 NEEDS_BYTES: Final = 600_000_000  # so its manifest says: placement believes it
 COMMAND: Final = (
     *(sys.executable, "-m", "tests.live.scripted_instance"),
@@ -41,11 +42,18 @@ def printable(ids: tuple[int, ...]) -> int:
     return 32 + (ids[-1] - 31) % 90
 
 
+def awaiting(ids: tuple[int, ...]) -> int:
+    """The same, but `until PATH` is answered with the end once that file is there."""
+    prompt = bytes(ids[: ids.index(PROMPT_END)]) if PROMPT_END in ids else b""
+    _, word, path = prompt.partition(b"u:until ")
+    return END if word and os.path.exists(path) else printable(ids)
+
+
 class PacedEngine(ScriptedEngine):
     """`time.sleep` is the device's speed here: it runs on the model thread."""
 
     def __init__(
-        self, load_s: float, slots: int = SLOTS, rule: Rule = printable, step_s: float = STEP_S
+        self, load_s: float, slots: int = SLOTS, rule: Rule = awaiting, step_s: float = STEP_S
     ) -> None:
         super().__init__(slots=slots, max_seq_len=POSITIONS, chunks=(512,), rule=rule)
         self._load_s = load_s
@@ -61,6 +69,13 @@ class PacedEngine(ScriptedEngine):
         time.sleep(self._step_s)
         self.calls.clear()
         return super().decode(ids, positions)
+
+    def _logits(self, slot: int, length: int) -> NDArray[np.float32]:
+        """Without a look at every cell: whether batches are right is asked elsewhere, of answers
+        that are short."""
+        logits = np.zeros(VOCAB, np.float32)
+        logits[self._rule(tuple(self._ids[slot, :length].tolist()))] = 10.0
+        return logits
 
 
 class PacedFamily:

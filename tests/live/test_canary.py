@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.rollout.machine import Phase
-from tests.live.clients import Answer, ask
+from tests.live.clients import ask, streams
 from tests.live.gateways import Gateway, config, running, scripted_model
 from tests.live.scripted_instance import write_snapshot
 
@@ -40,14 +40,6 @@ async def sessions(gateway: Gateway) -> dict[int, str]:
         for number in range(40)
     ]
     return {number: one.version for number, one in enumerate(await asyncio.gather(*asked))}
-
-
-async def stream(gateway: Gateway, fields: dict[str, str], tokens: int) -> asyncio.Task[Answer]:
-    """One that has begun."""
-    seen = asyncio.Event()
-    task = asyncio.create_task(ask(gateway, "m", tokens, seen=seen, fields=fields))
-    await seen.wait()
-    return task
 
 
 async def step(gateway: Gateway, verb: str, phase: str) -> None:
@@ -98,11 +90,15 @@ async def test_shares_testers_and_sessions_while_a_version_is_rolled_out_and_sen
         assert {one.version for one in tested} == {"2"}
         again = await gateway.read("/models/m/rollout")
         assert again["canary"]["requests"] == told["canary"]["requests"]  # those were not drawn
-        streams = [await stream(gateway, ALWAYS, 3000), await stream(gateway, NEVER, 200)]
+        (tester,) = await streams(gateway, "m", 1, fields=ALWAYS)
+        (other,) = await streams(gateway, "m", 1, until=tmp_path / "end", fields=NEVER)
         await step(gateway, "/abort", Phase.ROLLING_BACK.value)
-        cut, whole = await asyncio.gather(*streams)
+        (tmp_path / "end").touch()
+        cut, whole = await asyncio.gather(tester, other)
         assert (cut.version, cut.whole, whole.version, whole.whole) == ("2", False, "1", True)
         assert cut.broke
+        await gateway.quiet()
+        await gateway.says(lambda text: " lost on m-2-0: " in text)
         assert (await attempts(gateway, "2")).keys() == {"served", "cut"}
         lost = [line for line in gateway.lines if " lost on m-2-0: " in str(line.get("message"))]
         assert len(lost) == 1

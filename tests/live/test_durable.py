@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.live.clients import ask
-from tests.live.gateways import Gateway, running
+from tests.live.clients import ask, streams
+from tests.live.gateways import PATIENCE_S, Gateway, running
 from tests.live.test_trouble import pid_of, two_instances
 
 pytestmark = pytest.mark.live
@@ -26,9 +26,7 @@ async def test_control_and_a_worker_killed_at_once_in_a_drain_change_nothing_of_
     async with running(tmp_path, two_instances(tmp_path, "workers = 2")) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
         await gateway.routes("m", {"1": 100})
-        events = [asyncio.Event() for _ in range(12)]
-        streams = [asyncio.create_task(ask(gateway, "m", 2000, seen=seen)) for seen in events]
-        await asyncio.gather(*(seen.wait() for seen in events))
+        streaming = await streams(gateway, "m", 12, until=tmp_path / "end")
         code, said = await gateway.change("PUT", "/instances/m-1-0/drain", {"grace_s": GRACE_S})
         assert code == 200, said
         before = await gateway.read("/drains/m-1-0")
@@ -38,8 +36,9 @@ async def test_control_and_a_worker_killed_at_once_in_a_drain_change_nothing_of_
         os.kill(pid_of(gateway, "gateway.mains.control"), signal.SIGKILL)
         os.kill(victim, signal.SIGKILL)
         await gateway.says(lambda text: "every worker serves" in text, after)
+        (tmp_path / "end").touch()
         await gateway.says(lambda text: text.startswith("drain of m-1-0 ended"), after)
-        answers = await asyncio.gather(*streams)
+        answers = await asyncio.gather(*streaming)
         drain = await gateway.read("/drains/m-1-0")
         assert drain["deadline"] == pytest.approx(before["deadline"], abs=CLOCKS_S)
         lost = drain["lost"]
@@ -131,13 +130,14 @@ async def test_a_second_gateway_on_the_same_store_is_told_whose_it_is(
     text = two_instances(tmp_path)
     async with running(tmp_path, text) as gateway:
         await gateway.ready("m-1-0")
+        await gateway.routes("m", {"1": 100})
         other = tmp_path_factory.mktemp("b")  # short: a Unix socket in it has at most 107 bytes
         path = other / "config.toml"
         path.write_text(text.replace(f"{tmp_path}/run", f"{other}/run"))
         process = await asyncio.create_subprocess_exec(
             *gateway_command(path), stderr=asyncio.subprocess.PIPE
         )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             _, said = await process.communicate()
         assert process.returncode != 0
         lines = [json.loads(line) for line in said.splitlines() if line.startswith(b"{")]

@@ -34,6 +34,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
     text = text.replace(f'cache = "{folder}/cache"', f'cache = "{ROOT}/var/cache"')
     async with running(folder, text) as started:
         await started.ready(f"{MODEL}-1-0", f"{MODEL}-1-1")
+        await started.routes(MODEL, {"1": 100})
         yield started
 
 

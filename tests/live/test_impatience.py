@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.clients import ask
+from tests.live.clients import ask, streams
 from tests.live.gateways import Gateway, config, running, scripted_model
 from tests.live.scripted_instance import write_snapshot
 
@@ -36,11 +36,11 @@ async def test_fifty_clients_that_leave_a_canary_are_no_failure_of_it(tmp_path: 
     async with running(tmp_path, config(tmp_path, model)) as gateway:
         await gateway.ready("m-1-0", "m-2-0")
         await gateway.routes("m", {"1": 0, "2": 100})
-        begun = [asyncio.Event() for _ in range(25)]
-        streams = [asyncio.create_task(ask(gateway, "m", 3000, seen=seen)) for seen in begun]
-        await asyncio.gather(*(seen.wait() for seen in begun[:8]))  # as many as the limit lets in
-        waiting = [asyncio.create_task(ask(gateway, "m", 3000, stream=False)) for _ in range(25)]
-        everyone = [*streams, *waiting]
+        streaming = await streams(gateway, "m", 8)  # as many as the limit lets in
+        waiting = [
+            asyncio.create_task(ask(gateway, "m", 3000, stream=number < 17)) for number in range(42)
+        ]
+        everyone = [*streaming, *waiting]
         for client in everyone:
             client.cancel()
         with suppress(asyncio.CancelledError):

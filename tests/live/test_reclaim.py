@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from sluicegate.processes import descendants
-from tests.live.clients import Answer, ask
+from tests.live.clients import ask, streams
 from tests.live.gateways import Gateway, config, gone, running, scripted_model
 from tests.live.scripted_instance import COMMAND, write_snapshot
 from tests.live.test_trouble import pid_of
@@ -28,14 +28,6 @@ def told(gateway: Gateway) -> list[str]:
     return [str(line.get("message")) for line in gateway.lines]
 
 
-async def streaming(gateway: Gateway, count: int) -> list[asyncio.Task[Answer]]:
-    """So many long streams, each of which has begun."""
-    events = [asyncio.Event() for _ in range(count)]
-    streams = [asyncio.create_task(ask(gateway, "m", 600, seen=seen)) for seen in events]
-    await asyncio.gather(*(seen.wait() for seen in events))
-    return streams
-
-
 async def test_a_frozen_instance_is_reclaimed_and_every_request_it_held_is_named(
     tmp_path: Path,
 ) -> None:
@@ -43,7 +35,7 @@ async def test_a_frozen_instance_is_reclaimed_and_every_request_it_held_is_named
     async with running(tmp_path, text) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
         await gateway.routes("m", {"1": 100})
-        streams = await streaming(gateway, 6)
+        streaming = await streams(gateway, "m", 6, until=tmp_path / "end")
         leases = (await gateway.read("/leases"))["leases"]
         held = {one["request_id"] for one in leases if one["instance"] == "m-1-0"}
         assert held
@@ -51,9 +43,10 @@ async def test_a_frozen_instance_is_reclaimed_and_every_request_it_held_is_named
         os.kill(pid, signal.SIGSTOP)
         code, output = await gateway.command("stop", "m-1-0", "--force", "--wait")
         await gone(pid)
+        (tmp_path / "end").touch()
         assert code == 1  # requests were lost
         assert set(re.findall(r"^([0-9a-f]{16}) ", output, re.MULTILINE)) == held
-        answers = await asyncio.gather(*streams)
+        answers = await asyncio.gather(*streaming)
         cut = [one for one in answers if not one.whole]
         assert {one.instance for one in cut} == {"m-1-0"}
         assert (len(cut), all(one.broke for one in cut)) == (len(held), True)
@@ -79,7 +72,7 @@ async def test_a_frozen_instance_that_is_stopped_without_force_is_killed_in_the_
         os.kill(pid, signal.SIGSTOP)
         assert (await gateway.command("stop", "m-1-0", "--grace", "1", "--wait"))[0] == 0
         await gone(pid)
-        assert "m-1-0 ended by signal 9 (SIGKILL)" in told(gateway)
+        await gateway.says(lambda text: text == "m-1-0 ended by signal 9 (SIGKILL)")
 
 
 # Starts one in a session of its own, registers nowhere, hears no SIGTERM, reads no pipe.

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from tests.live.clients import Answer, ask, crowd
+from tests.live.clients import ask, crowd, streams
 from tests.live.gateways import PATIENCE_S, Gateway, config, running, scripted_model, started
 from tests.live.scripted_instance import write_snapshot
 
@@ -57,16 +57,6 @@ async def ended(gateway: Gateway) -> int:
     return await asyncio.wait_for(gateway.process.wait(), PATIENCE_S)
 
 
-async def streams(
-    gateway: Gateway, count: int = STREAMS, tokens: int = 1200
-) -> list[asyncio.Task[Answer]]:
-    """Streams that have begun, and last longer than a take-over."""
-    events = [asyncio.Event() for _ in range(count)]
-    tasks = [asyncio.create_task(ask(gateway, "m", tokens, seen=seen)) for seen in events]
-    await asyncio.gather(*(seen.wait() for seen in events))
-    return tasks
-
-
 async def test_no_request_fails_over_two_take_overs_and_no_instance_restarts(
     tmp_path: Path,
 ) -> None:
@@ -76,19 +66,20 @@ async def test_no_request_fails_over_two_take_overs_and_no_instance_restarts(
     async with AsyncExitStack() as gateways, serving(tmp_path) as gateway:
         before = await lives(gateway)
         async with crowd(gateway, "m", CLIENTS, max_tokens=4) as traffic:
-            for _ in range(2):
+            for end in (tmp_path / "end1", tmp_path / "end2"):
                 await traffic.more(2 * CLIENTS)
-                long = await streams(gateway)
+                long = await streams(gateway, "m", STREAMS, until=end)
                 old, gateway = gateway, await gateways.enter_async_context(successor(gateway))
                 assert not any(stream.done() for stream in long)
                 await traffic.more(2 * CLIENTS)
                 assert await lives(gateway) == before
+                end.touch()
                 assert all(answer.whole for answer in await asyncio.gather(*long))
                 assert await ended(old) == 0
             await traffic.more(2 * CLIENTS)
         assert traffic.lost == []
         assert await lives(gateway) == before
-        assert (await gateway.read("/status"))["in_flight"] == 0
+        await gateway.quiet()
         assert await gateway.end() == 0
 
 
@@ -97,7 +88,7 @@ async def test_a_successor_that_dies_before_its_commit_costs_nothing(tmp_path: P
     async with serving(tmp_path) as gateway:
         before = await lives(gateway)
         async with crowd(gateway, "m", CLIENTS, max_tokens=4) as traffic:
-            long = await streams(gateway, tokens=300)
+            long = await streams(gateway, "m", STREAMS, until=tmp_path / "end")
             after = len(gateway.lines)
             async with started(tmp_path, None, "--take-over") as failing:
                 failing.listen()
@@ -111,6 +102,7 @@ async def test_a_successor_that_dies_before_its_commit_costs_nothing(tmp_path: P
             status, said = await gateway.change("PUT", "/instances/m-1-0/weight", {"weight": 2})
             assert status == 200, said
             await traffic.more(2 * CLIENTS)
+            (tmp_path / "end").touch()
             assert all(answer.whole for answer in await asyncio.gather(*long))
         assert traffic.lost == []
         assert await lives(gateway) == before
@@ -127,7 +119,7 @@ async def test_weights_and_drains_survive_and_a_signal_to_the_predecessor_does_n
         before = await lives(first)
         assert (await first.change("PUT", "/instances/m-1-0/weight", {"weight": 3}))[0] == 200
         assert (await first.command("drain", "m-1-1", "--wait"))[0] == 0
-        (long,) = await streams(first, 1)
+        (long,) = await streams(first, "m", 1, until=tmp_path / "end")
         async with successor(first) as second:
             first.process.send_signal(signal.SIGTERM)
             assert await lives(second) == before
@@ -139,6 +131,7 @@ async def test_weights_and_drains_survive_and_a_signal_to_the_predecessor_does_n
             assert (await second.command("undrain", "m-1-1"))[0] == 0
             await second.ready("m-1-1", after=after)
             await second.routes("m", {"1": 100})
+            (tmp_path / "end").touch()
             assert (await long).whole
             assert await ended(first) == 0
             answers = [await ask(second, "m") for _ in range(100)]  # a quarter is its share
@@ -166,13 +159,14 @@ async def test_an_instance_that_ends_meanwhile_costs_the_predecessor_nothing_it_
 ) -> None:
     """Once the predecessor read from the guard's pipe that it had given away, and died of it."""
     async with serving(tmp_path) as first:
-        (long,) = await streams(first, 1)
+        (long,) = await streams(first, "m", 1, until=tmp_path / "end")
         (held,) = {lease["instance"] for lease in (await first.read("/leases"))["leases"]}
         (other,) = {"m-1-0", "m-1-1"} - {held}
         async with successor(first) as second:
             after = len(second.lines)
             os.kill((await second.pids())[other], signal.SIGKILL)
             await second.says(lambda text: text.startswith(f"{other} ended"), after)
+            (tmp_path / "end").touch()
             assert (await long).whole
             assert await ended(first) == 0
 
@@ -181,7 +175,7 @@ async def test_a_drain_of_the_successor_waits_for_what_the_predecessor_holds(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path) as first:
-        (long,) = await streams(first, 1, tokens=4000)
+        (long,) = await streams(first, "m", 1)
         (held,) = (await first.read("/leases"))["leases"]
         async with successor(first) as second:
             name = held["instance"]
@@ -199,7 +193,7 @@ async def test_a_drain_of_the_successor_cuts_at_its_deadline_what_the_predecesso
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path) as first:
-        (long,) = await streams(first, 1, tokens=4000)
+        (long,) = await streams(first, "m", 1)
         (held,) = (await first.read("/leases"))["leases"]
         async with successor(first) as second:
             assert (await second.command("drain", held["instance"], "--grace", "0.5"))[0] == 0
@@ -207,7 +201,7 @@ async def test_a_drain_of_the_successor_cuts_at_its_deadline_what_the_predecesso
             assert answer.broke
             assert await ended(first) == 0  # it held nothing else
             request = held["request_id"]
-            assert first.said(lambda text: text.startswith(f"request {request} lost"))
+            await first.says(lambda text: text.startswith(f"request {request} lost"))
 
 
 async def test_a_run_folder_that_cannot_be_written_costs_no_take_over(tmp_path: Path) -> None:
@@ -224,14 +218,14 @@ async def test_a_run_folder_that_cannot_be_written_costs_no_take_over(tmp_path: 
             await second.says(lambda text: text == "the settings in force are not kept")
             assert await lives(second) == before
             assert (await ask(second, "m")).whole
-            assert second.said(lambda text: text == "the run folder cannot be written")
+            await second.says(lambda text: text == "the run folder cannot be written")
 
 
 async def test_without_a_gateway_it_starts_as_usual_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(two_instances(tmp_path))
     async with started(tmp_path, None, "--take-over") as gateway:
         await gateway.start()
-        assert gateway.said(lambda text: "no gateway runs here to take over from" in text)
+        await gateway.says(lambda text: "no gateway runs here to take over from" in text)
         await gateway.ready("m-1-0", "m-1-1")
         assert await gateway.end() == 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.clients import Answer, ask, crowd
+from tests.live.clients import Answer, ask, crowd, streams
 from tests.live.gateways import Gateway, config, running, scripted_model
 from tests.live.scripted_instance import write_snapshot
 
@@ -63,9 +63,7 @@ async def test_a_drain_that_runs_out_of_time_names_what_it_cut(tmp_path: Path) -
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
         await gateway.routes("m", {"1": 100})
-        seen = asyncio.Event()
-        answer = asyncio.create_task(ask(gateway, "m", 3000, seen=seen))
-        await seen.wait()
+        (answer,) = await streams(gateway, "m", 1)
         (lease,) = (await gateway.read("/leases"))["leases"]
         instance = lease["instance"]
         code, said = await gateway.command("drain", instance, "--grace", "0.2", "--wait")
@@ -84,6 +82,7 @@ async def test_a_drain_that_runs_out_of_time_names_what_it_cut(tmp_path: Path) -
 async def test_the_last_routable_instance_is_drained_by_force_only(tmp_path: Path) -> None:
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
+        await gateway.routes("m", {"1": 100})
         assert (await gateway.command("drain", "m-1-0", "--wait"))[0] == 0
         code, said = await gateway.command("drain", "m-1-1")
         assert (code, "--force" in said) == (1, True), said
@@ -97,6 +96,7 @@ async def test_the_last_routable_instance_is_drained_by_force_only(tmp_path: Pat
 async def test_weights_95_to_5_give_the_small_version_4_to_6_of_any_100(tmp_path: Path) -> None:
     async with running(tmp_path, two_versions(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-2-0")
+        await gateway.routes("m", {"1": 95, "2": 5})
         answers = [await ask(gateway, "m", 1, stream=False) for _ in range(300)]
         small = [answer.version == "2" for answer in answers]
         windows = [sum(small[at : at + 100]) for at in range(201)]
@@ -107,6 +107,7 @@ async def test_weights_95_to_5_give_the_small_version_4_to_6_of_any_100(tmp_path
 async def test_a_weight_of_0_is_none_from_the_answer_on(tmp_path: Path) -> None:
     async with running(tmp_path, two_versions(tmp_path, small=95)) as gateway:
         await gateway.ready("m-1-0", "m-2-0")
+        await gateway.routes("m", {"1": 95, "2": 95})
         async with crowd(gateway, "m", clients=4, max_tokens=1) as traffic:
             await traffic.has(20)
             code, said = await gateway.command("weight", "m", "1=100", "2=0")
@@ -154,6 +155,7 @@ async def test_an_invalid_reload_changes_nothing(tmp_path: Path) -> None:
     text = two_instances(tmp_path)
     async with running(tmp_path, text) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
+        await gateway.routes("m", {"1": 100})
         before = await gateway.read("/config"), await gateway.pids()
         generation = (await gateway.read("/status"))["generation"]
         bad = text.replace("limit = 8", "limit = 0").replace("[gateway]", "[gateway]\nworkers = 3")
@@ -179,14 +181,13 @@ async def test_no_room_is_a_429_that_says_when_to_come_back(tmp_path: Path) -> N
     async with running(tmp_path, text) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
         await gateway.routes("m", {"1": 100})
-        events = [asyncio.Event() for _ in range(2)]
-        held = [asyncio.create_task(ask(gateway, "m", 200, seen=seen)) for seen in events]
-        await asyncio.gather(*(seen.wait() for seen in events))
+        held = await streams(gateway, "m", 2, until=tmp_path / "end")
         two_more = [asyncio.create_task(ask(gateway, "m", 1)) for _ in range(2)]
         done, waiting = await asyncio.wait(two_more, return_when=asyncio.FIRST_COMPLETED)
         (refused,) = [task.result() for task in done]
         assert (refused.status, refused.code) == (429, "saturated")
         assert refused.body["error"]["retry_after_s"] >= 1
+        (tmp_path / "end").touch()
         answers: list[Answer] = await asyncio.gather(*held, *waiting)
         assert all(answer.whole for answer in answers)  # the one that waited was served
 
@@ -201,6 +202,7 @@ async def test_an_unknown_model_is_a_404_in_openai_s_shape(tmp_path: Path) -> No
 async def test_a_drain_survives_the_control_process(tmp_path: Path) -> None:
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
+        await gateway.routes("m", {"1": 100})
         assert (await gateway.command("drain", "m-1-0", "--wait"))[0] == 0
         pids = await gateway.pids()
         async with crowd(gateway, "m", clients=4, max_tokens=10) as traffic:

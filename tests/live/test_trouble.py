@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from sluicegate.processes import descendants
-from tests.live.clients import Answer, ask, crowd
-from tests.live.gateways import Gateway, config, gone, running, scripted_model
+from tests.live.clients import Answer, ask, begun, crowd, streams
+from tests.live.gateways import PATIENCE_S, Gateway, config, gone, running, scripted_model
 from tests.live.scripted_instance import write_snapshot
 
 pytestmark = pytest.mark.live
@@ -50,14 +50,14 @@ async def test_an_instance_killed_in_a_stream_is_a_visible_cut_and_comes_back(
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
         await gateway.routes("m", {"1": 100})
-        events = [asyncio.Event() for _ in range(4)]
-        streams = [asyncio.create_task(ask(gateway, "m", 300, seen=seen)) for seen in events]
-        await asyncio.gather(*(seen.wait() for seen in events))
+        streaming = await streams(gateway, "m", 4, until=tmp_path / "end")
         held = {lease["instance"] for lease in (await gateway.read("/leases"))["leases"]}
         assert held == {"m-1-0", "m-1-1"}
         after = len(gateway.lines)
         os.kill((await gateway.pids())["m-1-0"], signal.SIGKILL)
-        answers = await asyncio.gather(*streams)
+        await gateway.says(lambda text: text.startswith("m-1-0 ended"), after)
+        (tmp_path / "end").touch()
+        answers = await asyncio.gather(*streaming)
         for answer in answers:
             assert answer.status == 200
             if answer.instance == "m-1-0":
@@ -67,6 +67,7 @@ async def test_an_instance_killed_in_a_stream_is_a_visible_cut_and_comes_back(
                 assert answer.whole
         assert (await ask(gateway, "m")).whole  # by the other, or by the one that is back
         await gateway.ready("m-1-0", after=after)
+        await gateway.routes("m", {"1": 100})
         again = [await ask(gateway, "m") for _ in range(16)]
         assert {answer.instance for answer in again} == {"m-1-0", "m-1-1"}
         assert all(answer.whole for answer in again)
@@ -81,7 +82,7 @@ async def test_a_killed_worker_loses_its_own_requests_by_name_and_is_replaced(
         await gateway.routes("m", {"1": 100})
         events = [asyncio.Event() for _ in range(CLIENTS)]
         clients = [asyncio.create_task(asks_twice(gateway, seen)) for seen in events]
-        await asyncio.gather(*(seen.wait() for seen in events))
+        await asyncio.gather(*(begun(*one) for one in zip(events, clients, strict=True)))
         leases = (await gateway.read("/leases"))["leases"]
         victim = leases[0]["worker"]
         mine = {lease["request_id"] for lease in leases if lease["worker"] == victim}
@@ -98,6 +99,7 @@ async def test_a_killed_worker_loses_its_own_requests_by_name_and_is_replaced(
         workers = (await gateway.read("/status"))["workers"]
         assert len(workers) == 2
         assert victim not in {worker["pid"] for worker in workers}
+        await gateway.quiet()
         causes = await counted(gateway, "sluicegate_requests_lost_total", "cause")
         assert {cause: n for cause, n in causes.items() if n} == {"worker_died": len(mine)}
         outcomes = await counted(gateway, "sluicegate_requests_total", "outcome")
@@ -136,7 +138,7 @@ async def test_control_killed_under_load_costs_nobody_anything(tmp_path: Path) -
                 await traffic.more(16)
         assert traffic.lost == []
         assert await gateway.pids() == pids
-        assert (await gateway.read("/status"))["in_flight"] == 0
+        await gateway.quiet()
         assert await gateway.end() == 0
 
 
@@ -154,6 +156,7 @@ async def test_a_refused_edit_of_the_config_does_not_come_in_by_a_crash_of_contr
     text = two_instances(tmp_path)
     async with running(tmp_path, text) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
+        await gateway.routes("m", {"1": 100})
         assert (await gateway.command("drain", "m-1-0", "--wait"))[0] == 0
         (tmp_path / "config.toml").write_text(text.replace(old, new))
         assert (await gateway.command("reload"))[0] == 1
@@ -171,42 +174,40 @@ async def test_a_refused_edit_of_the_config_does_not_come_in_by_a_crash_of_contr
 async def test_sigterm_finishes_the_streams_then_ends_everything(tmp_path: Path) -> None:
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
-        started = below(gateway)
-        assert len(started) == 6  # control, a worker, two instances and their guards
-        seen = asyncio.Event()
-        stream = asyncio.create_task(ask(gateway, "m", 200, seen=seen))
-        await seen.wait()
+        await gateway.routes("m", {"1": 100})
+        everyone = below(gateway)
+        assert len(everyone) == 6  # control, a worker, two instances and their guards
+        (stream,) = await streams(gateway, "m", 1, 200)
         code = await gateway.end()
         assert (await stream).whole
         assert code == 0
-        for pid in started:
+        for pid in everyone:
             await gone(pid)
 
 
 async def test_a_second_sigterm_cuts_what_is_left(tmp_path: Path) -> None:
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
-        started = below(gateway)
-        seen = asyncio.Event()
-        stream = asyncio.create_task(ask(gateway, "m", 3000, seen=seen))
-        await seen.wait()
+        await gateway.routes("m", {"1": 100})
+        everyone = below(gateway)
+        (stream,) = await streams(gateway, "m", 1)
         gateway.process.send_signal(signal.SIGTERM)
         await gateway.says(lambda text: text.startswith("closing"))
         gateway.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(gateway.process.wait(), 60) == 0
+        assert await asyncio.wait_for(gateway.process.wait(), PATIENCE_S) == 0
         answer = await stream
         assert not answer.whole
         assert answer.broke
-        for pid in started:
+        for pid in everyone:
             await gone(pid)
 
 
 async def test_no_orphan_is_left_when_the_gateway_is_killed(tmp_path: Path) -> None:
     async with running(tmp_path, two_instances(tmp_path)) as gateway:
         await gateway.ready("m-1-0", "m-1-1")
-        started = below(gateway)
+        everyone = below(gateway)
         gateway.process.kill()
-        for pid in started:
+        for pid in everyone:
             await gone(pid)
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,16 +20,10 @@ from backends.settings import Address
 from backends.status import Identity
 from sluicegate.v1.states import State
 from tests.backends.rig import MEMORY, WatchedGate, changed
+from tests.ports import free_port
 
 SERVER: Final = (sys.executable, "-m", "tests.backends.external.server")
 PATIENCE_S: Final = 120.0
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def settings_for(*trouble: str, command: tuple[str, ...] = (), **given: Any) -> AgentSettings:

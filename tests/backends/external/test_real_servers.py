@@ -16,8 +16,9 @@ from backends.snapshots.mindir import import_graph
 from backends.snapshots.repository import Repository
 from backends.snapshots.steps import silent
 from backends.snapshots.wanted import WantedGraph
-from tests.backends.external.rig import free_port, living, settings_for
+from tests.backends.external.rig import living, settings_for
 from tests.digits import draw, export_digits
+from tests.ports import free_port
 from tests.tiny import write_tiny_folder
 
 pytestmark = [pytest.mark.live, pytest.mark.mindspore]

@@ -31,10 +31,11 @@ from gateway.messages import (
 from gateway.native import interpreted
 from gateway.records import Outcome, Sampling, Stage
 from gateway.state.shared import ACCEPTED, ATTEMPTS, CONNECTIONS, REQUESTS, SETTLED
-from tests.gateway.dataplane.harness import PATIENCE_S, WorkerProcess, free_port, running
+from tests.gateway.dataplane.harness import PATIENCE_S, WorkerProcess, running
 from tests.gateway.dataplane.rig import get, post
 from tests.gateway.dataplane.stub import StubInstance, stub_instance
 from tests.gateway.plain import route, table, target, version
+from tests.ports import free_port
 
 pytestmark = pytest.mark.live
 
