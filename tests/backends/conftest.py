@@ -13,6 +13,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 MODEL, VERSION = "smollm2-135m-instruct", "1"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The real model comes first: the first engine of a process alone can keep what it compiles,
+    and whoever starts the model later finds it there."""
+    items.sort(key=lambda item: "smollm2" not in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def smollm2() -> Snapshot:
     """The real model, as `make models` imports it."""

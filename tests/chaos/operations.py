@@ -17,7 +17,7 @@ from typing import Final
 
 from admin.calls import How, Unanswered
 from gateway.control import DrainView, InstanceView
-from tests.chaos.fleet import TINY, VOLUME, Failed, Fleet, awaited, serving
+from tests.chaos.fleet import VOLUME, Failed, Fleet, awaited, serving
 from tests.chaos.stub import SLOTS
 
 WAIT: Final = How(wait=True)
@@ -35,38 +35,46 @@ class Operator:
     disturbed: Counter[str] = field(default_factory=Counter)
     leaving: bool = False
     may_take_over: bool = False
-    _volume: asyncio.Lock = field(default_factory=asyncio.Lock)  # one drain at a time
+    _volume: asyncio.Lock = field(default_factory=asyncio.Lock)  # one drain there at a time
 
     async def replaces(self, model: str) -> None:
         """Every instance of the model in turn: drained, stopped, started again."""
+        turn = self._volume if model == VOLUME else asyncio.Lock()
         while not self.leaving:
             for one in await self._of(model):
-                if self.leaving:
-                    return
-                await self._does("replacement", lambda one=one: self.replace(one.id))  # type: ignore[misc]
+                await self._does("replacement", lambda one=one: self.replace(one.id), turn)  # type: ignore[misc]
             await asyncio.sleep(0.5)
 
     async def operates(self) -> None:
         """Everything else, round after round, each in another order."""
+        drains, others = self._volume, asyncio.Lock()
         operations = [
-            ("weights", self.shift_weights),
-            ("instance weight", self.weigh_instance),
-            ("reload", self.add_and_remove),
-            ("limit", self.change_limit),
-            ("drain and undrain", self.drain_and_undrain),
-            ("undrain in mid-drain", self.undrain_in_mid_drain),
+            ("weights", self.shift_weights, others),
+            ("instance weight", self.weigh_instance, others),
+            ("reload", self.add_and_remove, drains),
+            ("limit", self.change_limit, others),
+            ("drain and undrain", self.drain_and_undrain, drains),
+            ("undrain in mid-drain", self.undrain_in_mid_drain, drains),
         ]
         if self.may_take_over:
-            operations.append(("take-over", self.fleet.take_over))
+            operations.append(("take-over", self.fleet.take_over, others))
         while not self.leaving:
-            for name, operation in self.rng.sample(operations, len(operations)):
-                if self.leaving:
-                    return
-                await self._does(name, operation)
+            for name, operation, turn in self.rng.sample(operations, len(operations)):
+                await self._does(name, operation, turn)
                 await asyncio.sleep(self.rng.uniform(0.1, 0.6))
 
-    async def _does(self, name: str, operation: Callable[[], Awaitable[None]]) -> None:
-        """Raises: Failed, Unanswered; where processes are killed, an operation may fail."""
+    async def _does(
+        self, name: str, operation: Callable[[], Awaitable[None]], turn: asyncio.Lock
+    ) -> None:
+        """In its turn, if the operator is still there then.
+
+        Raises: Failed, Unanswered; where processes are killed, an operation may fail.
+        """
+        async with turn:
+            if not self.leaving:
+                await self._tries(name, operation)
+
+    async def _tries(self, name: str, operation: Callable[[], Awaitable[None]]) -> None:
         try:
             await operation()
         except (Failed, Unanswered) as exc:
@@ -97,14 +105,13 @@ class Operator:
 
     async def replace(self, name: str) -> None:
         """As for a new driver, or a new machine: not one request of it is lost."""
-        async with self._volume if not name.startswith(TINY) else asyncio.Lock():
-            before = await self.fleet.instance(name)
-            if before is None or not serving(before):
-                return
-            await self.fleet.ask(lambda client: client.change.drain(name, stop=True))
-            await self._ends(name, before.pid)
-            await self.fleet.ask(lambda client: client.change.undrain(name))
-            await self.fleet.serves(name, before.pid)
+        before = await self.fleet.instance(name)
+        if before is None or not serving(before):
+            return
+        await self.fleet.ask(lambda client: client.change.drain(name, stop=True))
+        await self._ends(name, before.pid)
+        await self.fleet.ask(lambda client: client.change.undrain(name))
+        await self.fleet.serves(name, before.pid)
 
     async def _ends(self, name: str, pid: int) -> None:
         async def look() -> bool:
@@ -123,27 +130,25 @@ class Operator:
             raise Failed(f"the drain of {drain.instance} lost {len(drain.lost)} requests")
 
     async def drain_and_undrain(self) -> None:
-        async with self._volume:
-            name = self.rng.choice(await self._of(VOLUME)).id
-            await self.fleet.ask(lambda client: client.change.drain(name))
+        name = self.rng.choice(await self._of(VOLUME)).id
+        await self.fleet.ask(lambda client: client.change.drain(name))
 
-            async def over() -> bool:
-                drain = await self._drain(name)
-                return drain is None or drain.phase in OVER
+        async def over() -> bool:
+            drain = await self._drain(name)
+            return drain is None or drain.phase in OVER
 
-            await awaited(f"the drain of {name} is over", over)
-            self._nothing_was_cut(await self._drain(name))
-            await self.fleet.ask(lambda client: client.change.undrain(name, how=WAIT))
-            await self.fleet.serves(name)
+        await awaited(f"the drain of {name} is over", over)
+        self._nothing_was_cut(await self._drain(name))
+        await self.fleet.ask(lambda client: client.change.undrain(name, how=WAIT))
+        await self.fleet.serves(name)
 
     async def undrain_in_mid_drain(self) -> None:
-        async with self._volume:
-            name = self.rng.choice(await self._of(VOLUME)).id
-            stop = self.rng.random() < 0.3
-            await self.fleet.ask(lambda client: client.change.drain(name, stop=stop))
-            await asyncio.sleep(self.rng.uniform(0.0, 0.5))
-            await self.fleet.ask(lambda client: client.change.undrain(name, how=WAIT))
-            await self.fleet.serves(name)
+        name = self.rng.choice(await self._of(VOLUME)).id
+        stop = self.rng.random() < 0.3
+        await self.fleet.ask(lambda client: client.change.drain(name, stop=stop))
+        await asyncio.sleep(self.rng.uniform(0.0, 0.5))
+        await self.fleet.ask(lambda client: client.change.undrain(name, how=WAIT))
+        await self.fleet.serves(name)
 
     async def shift_weights(self) -> None:
         for share in (self.rng.randint(0, 100), 50):
@@ -162,16 +167,15 @@ class Operator:
 
     async def add_and_remove(self) -> None:
         """One instance more and one less, by SIGHUP or by the file alone."""
-        async with self._volume:
-            name = f"{VOLUME}-1-{FIRST}"
-            self._reload(first=FIRST + 1)
-            await self.fleet.serves(name)
-            self._reload()
+        name = f"{VOLUME}-1-{FIRST}"
+        self._reload(first=FIRST + 1)
+        await self.fleet.serves(name)
+        self._reload()
 
-            async def gone() -> bool:
-                return await self.fleet.instance(name) is None
+        async def gone() -> bool:
+            return await self.fleet.instance(name) is None
 
-            await awaited(f"{name} is gone", gone)
+        await awaited(f"{name} is gone", gone)
 
     async def change_limit(self) -> None:
         for limit in (SLOTS - 2, SLOTS):

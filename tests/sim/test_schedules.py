@@ -11,7 +11,7 @@ from tests.sim.__main__ import command
 from tests.sim.deeds import ORDERLY, draw
 from tests.sim.schedule import failure, shortened
 
-SCHEDULES = int(os.environ.get("SCHEDULES", "2000"))
+SCHEDULES = int(os.environ.get("SCHEDULES", "1000"))
 FIRST = int(os.environ.get("FIRST", "0"))
 CHUNK = 50  # a second or two: small enough that two cores end together
 
