@@ -10,8 +10,8 @@ from backends.errors import EngineFailed
 from backends.executor import FAULTS_MAX
 from sluicegate.v1.states import State
 from tests.backends.fakes import Gate, ScriptedEngine, answer, successor
+from tests.backends.lived import living
 from tests.backends.test_executor import generation, held, ids, started
-from tests.backends.test_instance import living
 
 
 def failing(*steps: str) -> "FailOnce":
