@@ -10,6 +10,7 @@ from gateway.fleet.rollout_events import Validated
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.status import Device
 from gateway.rollout.machine import Phase
+from gateway.rollout.memory import GB
 from gateway.rollouts import CheckView
 from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import only, play, status
@@ -26,7 +27,6 @@ from tests.gateway.fleet.rolling import (
 )
 from tests.gateway.fleet.rolling_world import World
 
-GB = 1_000_000_000
 ERRORS = CheckView("errors", True, "0 of 20 requests failed")
 
 
