@@ -2,8 +2,9 @@
 
 Floor 3, the seam.
 Kinds: counters, weights, replicas, rollouts, watches (what was counted of them), drains, instances,
-slots, retained, history (of loads), changes (of intent). What a document holds belongs to whoever
-writes it; a store only promises that a write that returned survives anything.
+slots, retained, history (of loads), changes (of intent), webhooks (how far each was told). What a
+document holds belongs to whoever writes it; a store only promises that a write that returned
+survives anything.
 """
 
 from collections.abc import Sequence

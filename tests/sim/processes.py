@@ -18,8 +18,9 @@ from gateway.messages import (
     TellSent,
 )
 from gateway.records import RouteTable
-from gateway.store.base import Documents, Put, StoreFailed
+from gateway.store.base import Documents, StoreFailed
 from sluicegate.v1.states import Phase, State
+from tests.gateway.documents import apply
 
 if TYPE_CHECKING:
     from tests.sim.fleet import World
@@ -162,14 +163,6 @@ class SimStore:
             if self.broken:
                 raise StoreFailed("the disk is full")
             while any(one is changes for one in self._asked):
-                self._apply(self._asked.popleft())
+                apply(self.documents, self._asked.popleft())
         finally:  # it failed, or its control was killed
             self._asked = deque(one for one in self._asked if one is not changes)
-
-    def _apply(self, changes: Sequence[Any]) -> None:
-        for change in changes:
-            kind = self.documents.setdefault(change.kind, {})
-            if isinstance(change, Put):
-                kind[change.key] = change.document
-            else:
-                kind.pop(change.key, None)

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from random import Random
 
-from gateway.store.base import Change, Documents, Put, StoreFailed
+from gateway.store.base import Change, Documents, StoreFailed
+from tests.gateway.documents import apply
 from tests.sim.agenda import Agenda, Pause, hop_s
 
 
@@ -59,12 +60,7 @@ class PaperStore:
                 one.state = "kept"
 
     def keep(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            kind = self.documents.setdefault(change.kind, {})
-            if isinstance(change, Put):
-                kind[change.key] = change.document
-            else:
-                kind.pop(change.key, None)
+        apply(self.documents, changes)
 
     def writer_died(self) -> None:
         """Of the writes under way, the first ones were finished, and nobody knows how many."""

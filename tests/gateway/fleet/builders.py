@@ -23,6 +23,7 @@ from gateway.messages import Publish
 from gateway.state.shared import Layout
 from gateway.store.base import Documents
 from sluicegate.v1.states import Phase, State
+from tests.gateway.documents import apply
 
 C = TypeVar("C")
 
@@ -160,3 +161,11 @@ def only(kind: type[C], commands: Sequence[Command]) -> list[C]:
 
 def texts(commands: Sequence[Command]) -> list[str]:
     return [record.text for record in only(Record, commands)]
+
+
+def kept(commands: list[Command], documents: Documents | None = None) -> Documents:
+    """What the store holds after these commands, of what it held before."""
+    documents = {} if documents is None else documents
+    for write in only(Write, commands):
+        apply(documents, write.changes)
+    return documents

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from gateway.fleet.commands import Command, Write
 from gateway.fleet.events import (
     ChildrenSeen,
     LaunchOrdered,
@@ -13,9 +12,8 @@ from gateway.fleet.events import (
 )
 from gateway.fleet.registry import hashed
 from gateway.fleet.snapshot import FleetSnapshot
-from gateway.store.base import Documents, Put
 from sluicegate.v1.states import State
-from tests.gateway.fleet.builders import LAUNCHED, begun, only, play, status, targets
+from tests.gateway.fleet.builders import LAUNCHED, begun, play, status, targets
 
 A: Final = "m-1-0"
 B: Final = "m-1-1"
@@ -41,16 +39,3 @@ def running() -> FleetSnapshot:
 
 def first_events() -> tuple[ChildrenSeen, WorkerLinked]:
     return ChildrenSeen({}, 1, frozenset(), 0.0), WorkerLinked(0, 0, 7, 0, 0.0)
-
-
-def kept(fleet: FleetSnapshot, commands: list[Command]) -> Documents:
-    """What the store holds after these commands."""
-    documents: Documents = {}
-    for write in only(Write, commands):
-        for change in write.changes:
-            kind = documents.setdefault(change.kind, {})
-            if isinstance(change, Put):
-                kind[change.key] = change.document
-            else:
-                kind.pop(change.key, None)
-    return documents

@@ -25,13 +25,14 @@ from tests.gateway.fleet.builders import (
     LAYOUT,
     STATICS,
     both_ready,
+    kept,
     observed,
     only,
     play,
     status,
     targets,
 )
-from tests.gateway.fleet.test_restore import lived, stored
+from tests.gateway.fleet.test_restore import lived
 
 C = """
 [[instance]]
@@ -221,7 +222,7 @@ def test_what_the_file_overruled_while_no_gateway_ran_is_not_kept_for_later() ->
     text = own(STATICS.replace("100", "50"), 2.0)
     fleet = restore(parse(text), documents, life)
     fleet, commands = play(fleet, ChildrenSeen({}, 1, frozenset(), 20.0))
-    stored(commands, documents)
+    kept(commands, documents)
     assert documents["weights"] == {}
     assert (fleet.overrides, fleet.instance_overrides) == ({}, {})
     same = restore(parse(STATICS), lived(SetWeights("m", {"1": 7.0}))[1], life)

@@ -2,7 +2,7 @@ import pytest
 
 from gateway.config import parse
 from gateway.control import DrainInstance, SetWeights
-from gateway.fleet.commands import CallDrain, Command, FoldSlot, Record, Tell, WakeAt, Write
+from gateway.fleet.commands import CallDrain, FoldSlot, Record, Tell, WakeAt, Write
 from gateway.fleet.decide import decide
 from gateway.fleet.drain import Phase
 from gateway.fleet.durable import GENERATIONS
@@ -28,13 +28,13 @@ from gateway.fleet.slots import QUIET_S
 from gateway.fleet.snapshot import GROWTH_FREE, FleetSnapshot
 from gateway.messages import Publish
 from gateway.state.shared import Layout
-from gateway.store.base import Documents, Put
 from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import (
     STATICS,
     begun,
     both_ready,
     fresh,
+    kept,
     observed,
     only,
     play,
@@ -216,15 +216,3 @@ def test_what_comes_before_the_supervisor_has_said_what_runs_waits_for_that() ->
     assert again.workers[0].pid == 77
     assert again.drains["a"].phase is Phase.PUBLISHING
     assert only(CallDrain, commands) == []
-
-
-def kept(commands: list[Command]) -> Documents:
-    """What the store holds after the writes."""
-    documents: Documents = {}
-    for change in (one for write in only(Write, commands) for one in write.changes):
-        kind = documents.setdefault(change.kind, {})
-        if isinstance(change, Put):
-            kind[change.key] = change.document
-        else:
-            kind.pop(change.key, None)
-    return documents

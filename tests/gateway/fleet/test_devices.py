@@ -13,13 +13,12 @@ from gateway.fleet.events import (
 )
 from gateway.fleet.snapshot import FleetSnapshot
 from sluicegate.v1.states import State
-from tests.gateway.fleet.builders import LAUNCHED, begun, fresh, only, play
+from tests.gateway.fleet.builders import LAUNCHED, begun, fresh, kept, only, play
 from tests.gateway.fleet.launching import (
     A_CHILD,
     A,
     B,
     first_events,
-    kept,
     reading,
     running,
     started,
@@ -102,6 +101,6 @@ def test_what_was_adopted_is_counted_where_it_was_started() -> None:
     first, more = play(first, *started(A, 1.0), *started(B, 1.0), reading(B, 1.0, 11.0))
     assert launched_on(first) == {A: "d0", B: "d1"}
     children = ChildrenSeen({"worker0.0": 7, f"instance.{B}": 99}, 1, frozenset(), 50.0)
-    again, commands = play(fresh(TWO, kept(first, commands + more)), children)
+    again, commands = play(fresh(TWO, kept(commands + more)), children)
     assert launched_on(again)[B] == "d1"
     assert only(Launch, commands) == [Launch(A, "m", "1", "d0")]  # d1 may be loading

@@ -33,13 +33,22 @@ from gateway.messages import Kill
 from gateway.records import Health, Intent
 from gateway.store.base import Documents
 from sluicegate.v1.states import State
-from tests.gateway.fleet.builders import LAUNCHED, begun, fresh, only, play, status, targets, texts
+from tests.gateway.fleet.builders import (
+    LAUNCHED,
+    begun,
+    fresh,
+    kept,
+    only,
+    play,
+    status,
+    targets,
+    texts,
+)
 from tests.gateway.fleet.launching import (
     A_CHILD,
     A,
     B,
     first_events,
-    kept,
     reading,
     running,
     started,
@@ -162,7 +171,7 @@ def history() -> Documents:
         fresh(LAUNCHED), ChildrenSeen({}, 1, frozenset(), 0.0), WorkerLinked(0, 0, 77, 0, 0.0)
     )
     fleet, second = play(fleet, *started(A, 1.0), reading(A, 1.0, 11.0))
-    return kept(fleet, first + second)
+    return kept(first + second)
 
 
 def test_what_runs_is_adopted_and_never_started_twice() -> None:
@@ -190,7 +199,7 @@ def test_what_was_ordered_in_the_last_moment_of_a_control_may_register_with_the_
         WorkerLinked(0, 0, 77, 3, 50.0),
     )
     assert fleet.launches[A].device == fleet.instances[A].device == "d1"
-    stored = kept(fleet, commands)["instances"][A]
+    stored = kept(commands)["instances"][A]
     assert (stored["token"], stored["device"]) == (hashed("new"), "d1")
     loading = status(A, State.INITIALIZING, incarnation="newer")
     _, refused = play(fleet, Registered(1, loading, "t", 0.0, 0, 51.0))

@@ -10,7 +10,7 @@ from gateway.control import (
     SetWeights,
     UndrainInstance,
 )
-from gateway.fleet.commands import CallResume, Command, Write
+from gateway.fleet.commands import CallResume
 from gateway.fleet.drain import RETIRED, Drain, Lost, Phase
 from gateway.fleet.durable import GENERATIONS, drain_change, load_change
 from gateway.fleet.events import Asked, ChildrenSeen, PollFailed, WorkerLinked
@@ -20,31 +20,20 @@ from gateway.fleet.slots import NO_SLOT
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.messages import LostRequest
 from gateway.records import Intent
-from gateway.store.base import Documents, Put
+from gateway.store.base import Documents
 from sluicegate.v1.states import State
 from tests.gateway.fleet.builders import (
     GRPC,
     LAYOUT,
     STATICS,
     fresh,
+    kept,
     observed,
     only,
     play,
     targets,
     texts,
 )
-
-
-def stored(commands: list[Command], documents: Documents | None = None) -> Documents:
-    documents = documents if documents is not None else {}
-    for write in only(Write, commands):
-        for change in write.changes:
-            kind = documents.setdefault(change.kind, {})
-            if isinstance(change, Put):
-                kind[change.key] = change.document
-            else:
-                kind.pop(change.key, None)
-    return documents
 
 
 def lived(*asks: object) -> tuple[FleetSnapshot, Documents]:
@@ -58,7 +47,7 @@ def lived(*asks: object) -> tuple[FleetSnapshot, Documents]:
         observed("b"),
         *events,
     )
-    return fleet, stored(commands)
+    return fleet, kept(commands)
 
 
 def again(
@@ -104,7 +93,7 @@ def test_a_model_is_as_old_as_the_first_control_that_knew_it() -> None:
     born = read_back(parse(STATICS), {}, Life(LAYOUT, 1, 3, 10.0, 1_700_000_000.5))
     before, commands = play(born, ChildrenSeen({}, 1, frozenset(), 10.0))
     assert before.created_s == {"m": 1_700_000_010}
-    documents = stored(commands)
+    documents = kept(commands)
     for segment in (1, 2):
         later = read_back(parse(STATICS), documents, Life(LAYOUT, segment, 3, 20.0, 1_800_000_000))
         after, _ = play(
