@@ -11,12 +11,13 @@ from typing import Any, Final
 from admin.views import problems as spelled
 from gateway.control import Denied, Problem
 
-# code: HTTP status. The first thirteen are those of gateway.control.Denied.
+# code: HTTP status. The first fourteen are those of gateway.control.Denied.
 STATUS: Final = {
     "unknown_instance": 404,
     "unknown_model": 404,
     "unknown_lease": 404,
     "unknown_rollout": 404,
+    "unknown_version": 404,
     "invalid": 422,
     "last_routable": 409,
     "conflict": 409,

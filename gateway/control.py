@@ -317,9 +317,10 @@ class Receipt:
 class Denied(Exception):
     """An ask that was not carried out; nothing has changed.
 
-    `code`: unknown_instance, unknown_model, unknown_lease, unknown_rollout, invalid, last_routable,
-    conflict, from_file, revision_moved, closing, handing_over, store_failed. `problems` where it
-    has several parts. The one exception is not_served: it is made, and was waited for in vain.
+    `code`: unknown_instance, unknown_model, unknown_lease, unknown_rollout, unknown_version,
+    invalid, last_routable, conflict, from_file, revision_moved, closing, handing_over,
+    store_failed. `problems` where it has several parts. The one exception is not_served: it is
+    made, and was waited for in vain.
     """
 
     def __init__(self, code: str, message: str, problems: tuple[Problem, ...] = ()) -> None:

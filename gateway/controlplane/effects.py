@@ -37,6 +37,7 @@ from gateway.fleet.commands import (
     FreeRow,
     KeepText,
     Launch,
+    LookUp,
     OpenFront,
     PollNow,
     ReadCounts,
@@ -77,6 +78,7 @@ from gateway.fleet.registry import hashed
 from gateway.fleet.rollout_events import CountsRead, Validated
 from gateway.launch.base import Launcher
 from gateway.launch.needs import absent, read_needs, where
+from gateway.launch.repository import stocked
 from gateway.messages import Spawn
 from gateway.state.settle import losses, settle_row
 from gateway.state.shared import Segment
@@ -157,6 +159,7 @@ class Effects:
             ReclaimStore: self._reclaim_store,
             ReadSettings: self._read_settings,
             KeepText: lambda command: self._at.file.keep(command.text),
+            LookUp: self._look_up,
             ReadNeeds: self._read_needs,
             ReadCounts: self._read_counts,
             Validate: self._validate,
@@ -310,6 +313,11 @@ class Effects:
         report = await self._at.validating.run(command, self._at.settings())
         told = (report.passed, report.reason, report.checks)
         return Validated(command.model, command.rollout, *told, self._now())
+
+    async def _look_up(self, command: LookUp) -> Event:
+        root = self._at.settings().repository.root
+        stock = await stocked(root, command.model, command.version)
+        return replace(command.event, stock=stock, now=self._now())
 
     def _read_needs(self, command: ReadNeeds) -> NeedsRead:
         settings = self._at.settings()

@@ -9,7 +9,13 @@ from gateway.dataplane.caller import HELD_BODY, NOTHING, STREAMED_BODY, Caller
 from gateway.dataplane.plane import Plane
 from gateway.dataplane.relay import Exchange
 from gateway.errors import GatewayError
-from gateway.routing.compiled import AFFINITY, CompiledTable, key_hash, models_answer
+from gateway.routing.compiled import (
+    AFFINITY,
+    CompiledTable,
+    key_hash,
+    models_answer,
+    prefix_key,
+)
 from gateway.routing.document import model_named, prompt_prefix, read_document
 from gateway.routing.match import BY_BODY, LISTING, generates, listed, route_named, routed
 from gateway.routing.pick import NO_KEY
@@ -132,7 +138,7 @@ class Asking(Caller):
             key = key_hash(head.session)
         elif route.policy == AFFINITY:
             prefix = prompt_prefix(document)
-            key = key_hash(prefix) if prefix else NO_KEY
+            key = prefix_key(prefix) if prefix else NO_KEY
         pin = head.version.decode("utf-8", "replace") if head.version else ""
         framing = b"content-length: %d" % len(body) if head.chunked else head.framing
         exchange = self.exchange

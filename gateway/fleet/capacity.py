@@ -63,6 +63,12 @@ def to_start(fleet: FleetSnapshot, rollout: Rollout) -> int:
     return max(0, rollout.replicas - running)
 
 
+def imported(fleet: FleetSnapshot, rollout: Rollout) -> bool:
+    """Whether instances have to be started that load a snapshot of the model repository."""
+    found = fleet.model(rollout.model)
+    return found is not None and not found.command and to_start(fleet, rollout) > 0
+
+
 def shortage(fleet: FleetSnapshot, rollout: Rollout) -> str:
     """Why the new group has no room as a whole, with the figures; "" when it has."""
     count, each = to_start(fleet, rollout), needs(fleet, rollout.model, rollout.version)

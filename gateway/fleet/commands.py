@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.control import Denied, Receipt
-from gateway.fleet.events import Kept, Registered
+from gateway.fleet.events import Asked, Kept, Registered
 from gateway.messages import Message
 from gateway.store.base import Change
 
@@ -169,6 +169,15 @@ class KeepText:
 
 
 @dataclass(frozen=True, slots=True)
+class LookUp:
+    """Whether the repository has the version that is asked for; answered by `event` with that."""
+
+    event: Asked
+    model: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReadNeeds:
     """Look up the manifests of these (model, version); answered by NeedsRead."""
 
@@ -292,6 +301,7 @@ Command = (
     | ReclaimStore
     | ReadSettings
     | KeepText
+    | LookUp
     | ReadNeeds
     | ReadCounts
     | Validate

@@ -21,6 +21,7 @@ from gateway.fleet.instance_events import Registered as Registered
 from gateway.fleet.instance_events import Source as Source
 from gateway.fleet.rollout import Move
 from gateway.fleet.rollout_events import RolloutEvent
+from gateway.fleet.stock import Stock
 from gateway.fleet.supervisor_events import ChildExited as ChildExited
 from gateway.fleet.supervisor_events import ChildrenSeen as ChildrenSeen
 from gateway.fleet.supervisor_events import ChildStarted as ChildStarted
@@ -54,6 +55,7 @@ class Asked:
     revision: int | None  # the one it was decided on; None: whatever holds
     now: float
     by: str = "an operator"  # who, for the history
+    stock: Stock | None = None  # of the version that it rolls out, when that has been looked up
 
 
 @dataclass(frozen=True, slots=True)

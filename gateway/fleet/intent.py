@@ -14,12 +14,14 @@ from gateway.fleet import (
     forgetting,
     history,
     instances,
+    rollout_asks,
     rollout_moves,
 )
 from gateway.fleet.commands import (
     Answer,
     Count,
     KeepText,
+    LookUp,
     ReadSettings,
     Write,
 )
@@ -83,7 +85,8 @@ def _plan(turn: Turn, event: Asked | SettingsRead) -> Plan:
         raise Denied("revision_moved", text)
     if isinstance(event, SettingsRead):
         return adoption.plan(turn.fleet, event)
-    return asks.plan(turn.fleet, event.ask, turn.now, event.by)
+    plan = asks.plan(turn.fleet, event.ask, turn.now, event.by)
+    return rollout_asks.in_stock(turn.fleet, plan, event.stock)
 
 
 def _plan_next(turn: Turn) -> None:
@@ -94,6 +97,11 @@ def _plan_next(turn: Turn) -> None:
             plan = _plan(turn, event)
         except Denied as denied:
             _answer(turn, event, denied)
+            continue
+        if isinstance(event, Asked) and rollout_asks.unlooked(turn.fleet, plan, event.stock):
+            assert plan.rollout is not None, "it is a rollout that wants a snapshot"
+            turn.change(asks=turn.fleet.asks[1:])  # nobody waits for a repository: it asks again
+            turn.order(LookUp(event, plan.rollout.model, plan.rollout.version))
             continue
         if event.dry_run or not (plan.changes or plan.unstored):
             turn.receipts.append((event.ticket, plan.sentences))

@@ -5,9 +5,10 @@ The plan of a start is what a person reads before he says yes: what is started, 
 step, the end.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -19,6 +20,7 @@ from gateway.fleet.rollout import Move, Rollout, Transition
 from gateway.fleet.rollout_documents import rollout_change
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.stepping import changes, drawn_up
+from gateway.fleet.stock import Stock
 from gateway.fleet.weights import NO_OVERRIDES
 from gateway.problems import named
 from gateway.rollout.machine import Happened, Phase, Refusal, transition
@@ -32,7 +34,8 @@ from gateway.rollouts import (
     StartRollout,
 )
 
-BACK = frozenset({Phase.ROLLING_BACK, Phase.ROLLED_BACK})
+BACK: Final = frozenset({Phase.ROLLING_BACK, Phase.ROLLED_BACK})
+NAMED_MAX: Final = 10  # versions that a refusal names
 
 
 def plan(fleet: FleetSnapshot, ask: RolloutAsk | Move, by: str, now: float) -> Plan:
@@ -234,6 +237,43 @@ def _check_ids(fleet: FleetSnapshot, found: Model, rollout: Rollout) -> None:
     new = sum(name not in fleet.instances for name in names)
     if len(fleet.instances) + new > INSTANCES_MAX:
         raise Denied("conflict", f"there would be more than {INSTANCES_MAX} instances")
+
+
+# --- what the repository has ----------------------------------------------------------------------
+
+
+def unlooked(fleet: FleetSnapshot, plan: Plan, stock: Stock | None) -> bool:
+    """Whether it begins a rollout for which the repository has to be looked at first."""
+    after = plan.rollout
+    if after is None or after.phase is not Phase.PENDING or not capacity.imported(fleet, after):
+        return False
+    return stock is None or stock.version != after.version
+
+
+def in_stock(fleet: FleetSnapshot, plan: Plan, stock: Stock | None) -> Plan:
+    """The plan, with a warning where nobody can say whether there is such a snapshot.
+
+    Raises: Denied when there is none.
+    """
+    after = plan.rollout
+    if stock is None or after is None or not capacity.imported(fleet, after) or stock.has:
+        return plan
+    model, root = after.model, fleet.settings.repository.root
+    if stock.has is None:
+        text = f"the model repository {root} cannot be looked at just now ({stock.doubt}): whether"
+        text += f" it has version {after.version} is seen when its instances start"
+        return plan._replace(sentences=(*plan.sentences, f"warning: {text}"))
+    text = f"the model repository {root} has no version {after.version} of {model}"
+    text += f", only {listed(stock.others)}" if stock.others else ""
+    hint = f"sluicegate models import SOURCE --model {model} --version {after.version}"
+    raise Denied("unknown_version", f"{text}: import it: {hint} --root {root}")
+
+
+def listed(names: Sequence[str]) -> str:
+    """The last ones of many."""
+    more = len(names) - NAMED_MAX
+    shown = [*([f"{more} more"] if more > 0 else []), *names[-NAMED_MAX:]]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if shown[1:] else shown[0]
 
 
 def _outlook(fleet: FleetSnapshot, found: Model, rollout: Rollout) -> tuple[str, ...]:

@@ -70,9 +70,7 @@ def _room(turn: Turn, rollout: Rollout) -> Move | None:
     fleet, pair = turn.fleet, (rollout.model, rollout.version)
     if not capacity.known(fleet, *pair):
         return None
-    model = fleet.model(rollout.model)
-    ours = model is not None and not model.command
-    if pair in fleet.missing and ours and capacity.to_start(fleet, rollout):
+    if pair in fleet.missing and capacity.imported(fleet, rollout):
         text = f"the model repository has no version {rollout.version} of {rollout.model}"
         return news(rollout, Happened.FAILED, text, "no_snapshot")
     short = capacity.shortage(fleet, rollout)

@@ -43,12 +43,17 @@ def where(root: str, cache: str) -> Path:
     return Path(rest) if scheme in ("file", "local") else Path(cache) / "snapshots"
 
 
+def elsewhere(root: str) -> bool:
+    """Whether the repository is no folder of this machine."""
+    return "://" in root and not root.startswith(("file://", "local://"))
+
+
 def absent(
     root: str, folder: Path, pairs: Collection[tuple[str, str]]
 ) -> frozenset[tuple[str, str]]:
     """Those (model, version) of which a repository here has no snapshot; of one elsewhere nothing
     is said. `folder`: where() it is."""
-    if "://" in root and not root.startswith(("file://", "local://")):
+    if elsewhere(root):
         return frozenset()
     return frozenset(
         (model, version)

@@ -40,6 +40,12 @@ def key_hash(key: bytes) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
 
 
+def prefix_key(prefix: bytes) -> int:
+    """Below 0, its complement a hash: it chooses an instance, and never a version. Users who share
+    a system prompt share its cache; they are not one user, whom a rollout moves at once."""
+    return ~key_hash(prefix)
+
+
 class Ring:
     """Which of a version's instances a key belongs to: that of the first hash not below it.
 

@@ -28,7 +28,7 @@ BOUNDED_LOAD: Final = 1.25  # of the mean; Mirrokni, Thorup, Zadimoghaddam, 2016
 FEW: Final = 16  # targets that may be looked at one by one: some microseconds
 POINTS_TRIED: Final = 32  # on a ring: where four of five have too much, a key in 1,000 goes on
 
-NO_KEY: Final = -1
+NO_KEY: Final = -1  # one below it is of a prompt, one above of a session: compiled.prefix_key
 NONE_TRIED: Final[frozenset[int]] = frozenset()
 
 
@@ -49,7 +49,8 @@ class Loads:
 def draw_version(route: CompiledRoute, key: int) -> CompiledVersion | None:
     """The version of the next request; None when weight reaches none.
 
-    A key takes the sequence's place: it stays with its version, and a ramp moves keys one way.
+    A session's key takes the sequence's place: it stays with its version, and a ramp moves keys one
+    way. A prompt's does not: one that all requests begin with would turn shares into all or none.
     Cost: an addition and a bisection; nothing for a single version.
     """
     shares = route.shares
@@ -166,7 +167,9 @@ def affine(
     Cost: O(log points), and a step for each point passed over, POINTS_TRIED at most.
     """
     if key < 0:
-        return least_loaded(version, loads, rng, tried)
+        if key == NO_KEY:
+            return least_loaded(version, loads, rng, tried)
+        key = ~key
     ring = version.ring
     points = len(ring.hashes)
     at = bisect_left(ring.hashes, key)

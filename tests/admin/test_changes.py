@@ -115,6 +115,7 @@ async def test_a_change_with_an_unknown_parameter_is_not_made(
         ("unknown_model", 404),
         ("unknown_lease", 404),
         ("unknown_rollout", 404),
+        ("unknown_version", 404),
         ("invalid", 422),
         ("last_routable", 409),
         ("conflict", 409),

@@ -13,10 +13,12 @@ from gateway.controlplane.folds import Folds
 from gateway.fleet import commands as c
 from gateway.fleet import events as e
 from gateway.fleet.decide import decide
+from gateway.fleet.events import NeedsRead
 from gateway.fleet.registry import hashed
 from gateway.fleet.rollout_events import CountsRead
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.status import Status
+from gateway.fleet.stock import Stock
 from gateway.launch.local import spawn
 from gateway.messages import (
     Ack,
@@ -81,7 +83,10 @@ class Control:
             c.Write: self._write,
             c.ReadSettings: self._read_settings,
             c.KeepText: self._keep_text,
-            c.ReadNeeds: lambda one: e.NeedsRead(
+            c.LookUp: lambda one: replace(
+                one.event, stock=Stock(one.version, True), now=self.agenda.now
+            ),
+            c.ReadNeeds: lambda one: NeedsRead(
                 {pair: world.needs(pair) for pair in one.pairs}, self.agenda.now
             ),
             c.ReadCounts: lambda one: CountsRead(

@@ -23,6 +23,7 @@ from gateway.controlplane.tickets import Tickets
 from gateway.fleet import commands as c
 from gateway.fleet import events as e
 from gateway.fleet.decide import decide
+from gateway.fleet.events import NeedsRead
 from gateway.fleet.registry import hashed
 from gateway.fleet.restore import Life, restore
 from gateway.fleet.snapshot import FleetSnapshot
@@ -164,7 +165,7 @@ class World:
             c.Write: self._write,
             c.ReadSettings: self._read_settings,
             c.KeepText: lambda one: None,
-            c.ReadNeeds: lambda one: e.NeedsRead(dict.fromkeys(one.pairs, 0), now()),
+            c.ReadNeeds: lambda one: NeedsRead(dict.fromkeys(one.pairs, 0), now()),
             c.Answer: lambda one: self._tickets.answer(one.ticket, one.value),
             c.Record: self._record,
             c.Count: lambda one: None,

@@ -5,6 +5,7 @@ import os
 import random
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from gateway.controlplane.tickets import Tickets
 from gateway.controlplane.validating import Validating
 from gateway.fleet import commands as c
 from gateway.fleet.events import (
+    Asked,
     CallFailed,
     ChildExited,
     Event,
@@ -49,6 +51,7 @@ from gateway.fleet.handing import (
     WritesSettled,
 )
 from gateway.fleet.registry import hashed
+from gateway.fleet.stock import Stock
 from gateway.messages import (
     Committed,
     CutHeld,
@@ -61,6 +64,7 @@ from gateway.messages import (
     Thaw,
     encode,
 )
+from gateway.rollouts import StartRollout
 from gateway.state.ledger import Ledger
 from gateway.state.shared import Layout, Segment, create
 from gateway.store.base import Remove
@@ -267,6 +271,15 @@ async def test_what_a_snapshot_needs_is_what_was_measured_on_the_kinds_of_device
     event = await bench.do(c.ReadNeeds(frozenset({("m", "1")})))
     assert isinstance(event, NeedsRead)
     assert event.bytes == {("m", "1"): 3}
+
+
+async def test_an_ask_comes_back_with_what_the_repository_has(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "manifest.toml").write_text("")
+    ask = Asked(3, StartRollout("m", "2"), True, None, 0.0, "ann")
+    event = await bench.do(c.LookUp(ask, "m", "2"))
+    assert event == replace(ask, stock=Stock("2", False, ("1",)), now=event.now)
+    assert event.now > 0.0
 
 
 async def test_the_last_wish_to_be_woken_counts(bench: Bench) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gateway.config import parse
-from gateway.fleet.commands import Command, Confirm, ReadNeeds, Record, Tell, Write
+from gateway.fleet.commands import Command, Confirm, LookUp, ReadNeeds, Record, Tell, Write
 from gateway.fleet.decide import decide
 from gateway.fleet.events import (
     ChildrenSeen,
@@ -19,6 +19,7 @@ from gateway.fleet.events import (
 from gateway.fleet.restore import Life, restore
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.status import Status
+from gateway.fleet.stock import Stock
 from gateway.messages import Publish
 from gateway.state.shared import Layout
 from gateway.store.base import Documents
@@ -89,6 +90,8 @@ def follow_up(
                 event = replace(claim, asked=True)
             case Tell(row, Publish(table)):
                 event = WorkerAcked(row, table.generation, now)
+            case LookUp(ask, _, version):
+                event = replace(ask, stock=Stock(version, True))
             case ReadNeeds(pairs):
                 event = NeedsRead(dict.fromkeys(pairs, 0), now)
         if event is not None:

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.config import parse
 from gateway.control import Denied, SetWeights
-from gateway.fleet.commands import Answer, ReadNeeds, Validate, WakeAt, Write
+from gateway.fleet.commands import Answer, LookUp, ReadNeeds, Validate, WakeAt, Write
 from gateway.fleet.decide import decide
 from gateway.fleet.events import (
     ChildExited,
@@ -23,6 +23,7 @@ from gateway.fleet.handing import FreezeAsked, Thawed
 from gateway.fleet.restore import Life, restore
 from gateway.fleet.rollout_events import CountsRead, Validated
 from gateway.fleet.snapshot import FleetSnapshot, Stage
+from gateway.fleet.stock import Stock
 from gateway.fleet.table import standings
 from gateway.rollout.machine import Phase
 from gateway.rollouts import AbortRollout, CheckView, ResumeRollout
@@ -61,6 +62,8 @@ def needing(
             match one:
                 case Write(_, then):
                     events.append(then)
+                case LookUp(ask, _, version):
+                    events.append(replace(ask, stock=Stock(version, True)))
                 case ReadNeeds(pairs):
                     found = {pair: needs[pair] for pair in pairs}
                     events.append(NeedsRead(found, 10.0, absent & pairs))
@@ -97,7 +100,7 @@ def test_what_others_wait_for_is_not_promised_again() -> None:
     assert at(needing(fleet, 4, 1)) == (Phase.STARTING, 0)
 
 
-def test_a_version_that_the_repository_has_not_is_sent_back_at_once() -> None:
+def test_a_version_that_left_the_repository_when_it_was_asked_for_is_sent_back_at_once() -> None:
     text = CONFIG.replace('command = ["serve"]\n', "")
     fleet = needing(serving(text), 0, 0, missing=True)
     assert at(fleet)[0] is Phase.ROLLED_BACK

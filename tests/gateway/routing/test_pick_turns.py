@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.records import Policy
-from gateway.routing.compiled import CompiledTable, CompiledVersion, key_hash
+from gateway.routing.compiled import CompiledTable, CompiledVersion, key_hash, prefix_key
 from gateway.routing.pick import (
     BOUNDED_LOAD,
     NO_KEY,
@@ -91,6 +91,14 @@ def test_a_key_returns_to_its_instance_and_moves_little_when_one_leaves() -> Non
     moved = [old for old, new in zip(before, after, strict=True) if old != new]
     assert set(moved) == {4}  # only those whose instance left
     assert min(Counter(before).values()) > 40  # of 80 on average
+
+
+def test_a_prefix_has_its_instance_as_a_session_has() -> None:
+    plan = one_version(Policy.AFFINITY, *[1.0] * 5, limit=10_000)
+    texts = [b"%d" % n for n in range(400)]
+    met = homes(plan, idle(), [prefix_key(text) for text in texts])
+    assert met == homes(plan, idle(), [key_hash(text) for text in texts])
+    assert all(prefix_key(text) < NO_KEY for text in texts)
 
 
 def test_a_key_behind_the_last_point_belongs_to_the_first() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.records import Policy, VersionName
-from gateway.routing.compiled import CompiledRoute, CompiledTable, key_hash
+from gateway.routing.compiled import CompiledRoute, CompiledTable, key_hash, prefix_key
 from gateway.routing.pick import (
     NO_KEY,
     NONE_TRIED,
@@ -136,6 +136,33 @@ def test_a_session_stays_and_a_ramp_moves_sessions_one_way_only(keys: list[bytes
         assert second is not None
         assert draw_version(before, key) is first
         assert first.name == second.name or (first.name, second.name) == ("0", "1")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(WEIGHTS, min_size=2, max_size=4),
+    st.binary(min_size=1),
+    st.lists(st.binary(min_size=1, max_size=8), max_size=5),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_shares_hold_under_one_prefix_that_all_requests_have(
+    weights: list[float], prefix: bytes, sessions: list[bytes], start: float
+) -> None:
+    """Sessions in between draw by themselves: they take no turn from the others."""
+    plan = shares(*weights)
+    plan.place.position = start
+    drawn = []
+    for number in range(300):
+        one = draw_version(plan, prefix_key(prefix))
+        assert one is not None
+        drawn.append(one.name)
+        for session in sessions[number % 7 :]:
+            draw_version(plan, key_hash(session))
+    for number, weight in enumerate(weights):
+        hits = [name == str(number) for name in drawn]
+        for at in range(0, 200, 7):
+            share = 100 * weight / sum(weights)
+            assert abs(sum(hits[at : at + 100]) - share) <= 3
 
 
 # --- rollouts ---
