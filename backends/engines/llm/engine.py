@@ -141,8 +141,8 @@ class LlmEngine:
 
     def _run_shape(self, shape: PrefillShape | DecodeShape) -> None:
         match shape:
-            case PrefillShape(ids):
-                expect_finite(self.prefill(0, [0] * ids, 0))
+            case PrefillShape(ids, window):
+                expect_finite(self.prefill(0, [0] * ids, window - ids))
             case DecodeShape(window):
                 idle = np.zeros(self.slots, np.int32)
                 expect_finite(self.decode(idle, idle + (window - 1)))
@@ -150,9 +150,10 @@ class LlmEngine:
     # --- steps ---
 
     def prefill(self, slot: int, ids: Sequence[int], start: int) -> NDArray[np.float32]:
-        padded = np.full((1, self._shapes.prefill_for(len(ids))), ids[-1], np.int32)
+        shape = self._shapes.prefill_for(len(ids), start + len(ids) - 1)
+        padded = np.full((1, shape.ids), ids[-1], np.int32)
         padded[0, : len(ids)] = ids
-        logits = self._call(padded, [start], [slot], [len(ids) - 1], self.max_seq_len)
+        logits = self._call(padded, [start], [slot], [len(ids) - 1], shape.window)
         return cast(NDArray[np.float32], logits[0])
 
     def decode(self, ids: NDArray[np.int32], positions: NDArray[np.int32]) -> NDArray[np.float32]:

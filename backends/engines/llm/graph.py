@@ -133,7 +133,7 @@ class Decoder(nn.Cell):  # type: ignore[misc]  # MindSpore has no types
         """Logits [1, vocab] after ids [1, n] of one slot, or [slots, vocab] after ids [slots]."""
         if ids.ndim == 1:
             return self.decode(ids, positions, parts)
-        return self.prefill(ids[0], positions, slot, last)
+        return self.prefill(ids[0], positions, slot, last, parts)
 
     def decode(self, ids: Any, positions: Any, parts: int) -> Any:
         """One position of each slot; attends to the first `parts` parts (a constant)."""
@@ -159,8 +159,8 @@ class Decoder(nn.Cell):  # type: ignore[misc]  # MindSpore has no types
             x = self.finish_layer(x, mixed.reshape(slots, self.heads * self.head_dim), i)
         return self.logits(x)
 
-    def prefill(self, ids: Any, start: Any, slot: Any, last: Any) -> Any:
-        """Positions start..start+last of one slot; attends to all of the slot's cache.
+    def prefill(self, ids: Any, start: Any, slot: Any, last: Any, parts: int) -> Any:
+        """Positions start..start+last of one slot; attends to its first `parts` parts, in one.
 
         `ids` is longer than last + 1 to fit a compiled shape. The rest of it must repeat the last
         id: it is computed at the last position too, and so writes there what is there anyway.
@@ -170,22 +170,25 @@ class Decoder(nn.Cell):  # type: ignore[misc]  # MindSpore has no types
         turns = self.turns(positions, count)
         rows: Any = ()
         masks: Any = ()
-        for part in range(self.parts):
+        for part in range(parts):
             firsts = ops.gather(self.firsts[part], slot, 0)
             rows += (self.rows_of(part, positions, firsts, count),)
-            mask = ops.tile(self.mask(part, positions, count), (self.per_kv, 1))
-            masks += (mask.reshape(1, 1, queries, self.rows[part]),)
+            masks += (self.mask(part, positions, count),)
+        # As large as the scores: an addition that has to stretch one side takes thrice as long.
+        mask = ops.tile(joined(masks, -1), (self.heads, 1))
+        mask = mask.reshape(1, self.kv_heads, queries, -1)
         x = self.matmul(ops.gather(self.embedding, ids, 0), self.balance)
         for i in range(self.layers):
             q, k, v = self.project(x, i, count, turns)
             q = ops.transpose(q, (1, 0, 2)).reshape(1, self.kv_heads, queries, self.head_dim)
             keys: Any = ()
             values: Any = ()
-            for part in range(self.parts):
+            for part in range(parts):
                 at = i * self.parts + part
                 keys += (self.own(self.scatter(self.keys[at], rows[part], k), slot, part),)
                 values += (self.own(self.scatter(self.values[at], rows[part], v), slot, part),)
-            mixed = self.attend(q, keys, values, masks)
+            # Here the parts are smaller than their scores: cheaper to join than those to part.
+            mixed = self.attend(q, (joined(keys, 2),), (joined(values, 2),), (mask,))
             mixed = ops.transpose(mixed.reshape(self.heads, count, self.head_dim), (1, 0, 2))
             x = self.finish_layer(x, mixed.reshape(count, self.heads * self.head_dim), i)
         return self.logits(ops.gather(x, last, 0))
@@ -258,6 +261,11 @@ class Decoder(nn.Cell):  # type: ignore[misc]  # MindSpore has no types
     def rms_norm(self, x: Any) -> Any:
         # Rows are balanced, their mean is 0. (`ops.rms_norm` has no CPU kernel.)
         return self.layer_norm(x, self.ones, self.zeros)[0]
+
+
+def joined(parts: Any, axis: int) -> Any:
+    """Compiled into the graphs."""
+    return parts[0] if len(parts) == 1 else ops.concat(parts, axis)
 
 
 def rotary(shape: Transformer, length: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -12,15 +12,16 @@ from typing import Final
 # A short question fits 32 ids; 128 keeps the multiplications large while a chunk still takes well
 # under half a second, which is what a neighbour's stream pauses for.
 PREFILL_LENGTHS: Final = (32, 128)
-# Most answers end within 255 positions, and a decode over them reads a quarter of a 1024 cache. The
+# Most answers end within 255 positions, and a step over them reads a quarter of a 1024 cache. The
 # cache is kept in parts that end where a window ends, each with a spare row: 255 make 256 rows.
-DECODE_WINDOWS: Final = (255,)
+WINDOWS: Final = (255,)
 WINDOW_SAVES_MIN: Final = 32  # positions; for fewer a window is not worth its compiling
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillShape:
     ids: int
+    window: int  # positions attended to
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +38,31 @@ class Shapes:
 
     def __iter__(self) -> Iterator[PrefillShape | DecodeShape]:
         """All of them, in the order in which they are compiled."""
-        yield from (PrefillShape(ids) for ids in self.prefills)
+        for ids in self.prefills:
+            yield from (PrefillShape(ids, window) for window in self._read_by(ids))
         yield from (DecodeShape(window) for window in self.windows)
 
     def __len__(self) -> int:
-        return len(self.prefills) + len(self.windows)
+        return sum(1 for _ in self)
 
     def parts_of(self, window: int) -> int:
-        """How many parts of the cache a decode over `window` reads."""
+        """How many parts of the cache a step over `window` reads."""
         return self.windows.index(window) + 1
 
-    def prefill_for(self, count: int) -> int:
-        return next(ids for ids in self.prefills if ids >= count)
+    def prefill_for(self, count: int, last_position: int) -> PrefillShape:
+        ids = next(ids for ids in self.prefills if ids >= count)
+        return PrefillShape(ids, _above(last_position, self._read_by(ids)))
 
     def window_for(self, last_position: int) -> int:
-        return next(window for window in self.windows if window > last_position)
+        return _above(last_position, self.windows)
+
+    def _read_by(self, ids: int) -> tuple[int, ...]:
+        """The windows of a prefill: each for the longest, which it saves a third of its work."""
+        return self.windows if ids == self.prefills[-1] else self.windows[-1:]
+
+
+def _above(position: int, windows: tuple[int, ...]) -> int:
+    return next(window for window in windows if window > position)
 
 
 def promised(length: int) -> Shapes:
@@ -59,5 +70,5 @@ def promised(length: int) -> Shapes:
     prefills = tuple(ids for ids in PREFILL_LENGTHS if ids < length)
     if len(prefills) < len(PREFILL_LENGTHS):
         prefills += (length,)  # shorter than the longest chunk: one chunk holds any prompt
-    windows = tuple(each for each in DECODE_WINDOWS if each + WINDOW_SAVES_MIN <= length)
+    windows = tuple(each for each in WINDOWS if each + WINDOW_SAVES_MIN <= length)
     return Shapes(prefills, (*windows, length))

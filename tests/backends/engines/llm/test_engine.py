@@ -107,7 +107,7 @@ def test_graphs_of_other_weights_slots_lengths_shapes_or_programs_are_not_looked
     monkeypatch.setattr(runtime, "version", lambda: "2.99")
     names["version"] = engines["as it is"].cache_name()
     monkeypatch.undo()
-    monkeypatch.setattr("backends.engines.llm.shapes.DECODE_WINDOWS", (100,))
+    monkeypatch.setattr("backends.engines.llm.shapes.WINDOWS", (100,))
     names["shapes"] = LlmEngine(snapshot, tmp_path).cache_name()
     assert len(set(names.values())) == len(names)
     monkeypatch.undo()

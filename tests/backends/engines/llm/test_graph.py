@@ -18,7 +18,7 @@ from tests.tiny import VOCAB, tiny_config, tiny_weights
 
 pytestmark = pytest.mark.mindspore
 
-SLOTS, LENGTH = 3, 300  # 300: two decode windows, and no multiple of a prefill shape
+SLOTS, LENGTH = 3, 300  # 300: two windows, and no multiple of a prefill shape
 CLOSE = 1e-4  # of the largest logit: float32 against float64 over two layers gives 1e-6
 
 
@@ -78,6 +78,18 @@ def test_a_prefill_of_any_length_gives_the_logits_of_the_definition(
 def test_a_prompt_in_chunks_gives_what_the_whole_prompt_gives(model: Model, chunk: int) -> None:
     ids = text(130, seed=2) if chunk > 1 else text(12, seed=2)
     model.expect(model.prefill(0, ids, chunk), ids)
+
+
+@pytest.mark.parametrize("length", [254, 255, 256, 257])
+def test_a_chunk_that_ends_at_the_edge_of_the_short_window_sees_all_before_it(
+    model: Model, length: int
+) -> None:
+    graphs = runtime.compiled()
+    ids = text(length, seed=14)
+    model.expect(model.prefill(1, ids), ids)
+    ids.append(7)
+    model.expect(model.decode({1: 7}, {1: length})[1], ids)
+    assert runtime.compiled() == graphs
 
 
 def test_decodes_go_on_where_the_prefill_ended_and_past_the_short_window(model: Model) -> None:
