@@ -55,10 +55,10 @@ def served(control: FakeControl) -> Iterator[Served]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
     thread.start()
-    assert is_up.wait(60)  # seconds; far beyond what a bind takes
+    assert is_up.wait(300)  # seconds; far beyond what a bind takes
     yield Served(address[0], control)
     loop.call_soon_threadsafe(over.set)
-    thread.join(60)
+    thread.join(300)
     assert not thread.is_alive()
     loop.close()
 

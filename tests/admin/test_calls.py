@@ -36,7 +36,7 @@ def stranger() -> Iterator[tuple[str, list[bytes]]]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield _address(listener), answers
-        thread.join(60)
+        thread.join(300)
 
 
 def test_nobody_there_is_a_sentence_that_says_what_to_do() -> None:
@@ -70,7 +70,7 @@ def test_a_gateway_on_a_unix_socket_is_called_localhost(tmp_path: Path) -> None:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         assert Calls(f"unix:{tmp_path}/s").call("GET", "/status") == {"a": 1}
-        thread.join(60)
+        thread.join(300)
     assert b"\r\nHost: localhost\r\n" in asked[0]
 
 

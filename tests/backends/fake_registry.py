@@ -42,7 +42,7 @@ class FakeRegistry(stubs.RegistryServicer):
         return wire.DeregisterReply()
 
     async def next(self) -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await self.heard.get()
 
     async def _hear(self, request: Any, context: Any) -> None:

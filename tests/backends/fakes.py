@@ -98,12 +98,12 @@ class Gate:
     def await_held(self) -> None:
         """Blocks (use `asyncio.to_thread`) until a step is held."""
         with self._moved:
-            assert self._moved.wait_for(lambda: self._held > 0, timeout=60)
+            assert self._moved.wait_for(lambda: self._held > 0, timeout=300)
 
     def await_arrivals(self, count: int) -> None:
         """Blocks (use `asyncio.to_thread`) until `count` steps have come to the gate in all."""
         with self._moved:
-            assert self._moved.wait_for(lambda: self._arrived >= count, timeout=60)
+            assert self._moved.wait_for(lambda: self._arrived >= count, timeout=300)
 
 
 class ScriptedEngine:

@@ -19,7 +19,7 @@ from tests.backends.graphs import GraphRig
 from tests.backends.rig import Rig
 
 T = TypeVar("T")
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)

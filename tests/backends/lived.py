@@ -34,7 +34,7 @@ class Lived:
         await changed(self.instance.life, *states)
 
     async def ending(self) -> Ending:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await self.ended
 
     @property
@@ -64,7 +64,7 @@ async def living(
         if steps is not None:
             steps.open()
         lived.instance.life.stop(0.0, "the test is over", 0.0)
-        await asyncio.wait([lived.ended], timeout=60)
+        await asyncio.wait([lived.ended], timeout=300)
 
 
 @asynccontextmanager

@@ -121,7 +121,7 @@ class WatchedGate(Gate):
 
     async def holds(self, count: int) -> None:
         """Returns when exactly so many requests are in flight."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while self.in_flight != count:
                 self._moved.clear()
                 await self._moved.wait()
@@ -203,7 +203,7 @@ async def changed(life: Life, *states: str) -> None:
 
     unwatch = life.watch(look)
     look()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         await reached.wait()
     unwatch()
 

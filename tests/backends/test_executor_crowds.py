@@ -88,7 +88,7 @@ async def test_five_hundred_clients_at_once_get_whole_answers_or_are_told_at_onc
                 texts.append(text)
 
         asked = [asyncio.create_task(ask(number)) for number in range(clients)]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await told.wait()
         assert statuses == [503] * (clients - slots - queue_max)
         assert served.rig.gate.in_flight == slots + queue_max

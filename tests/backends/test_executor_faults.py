@@ -127,7 +127,7 @@ async def test_an_engine_beyond_repair_is_an_error_though_all_its_clients_have_l
         gate = lived.instance.facts.gate
         emptied = asyncio.Event()
         gate.when_empty(emptied.set)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await emptied.wait()
         assert lived.instance.life.standing.state is State.READY
         steps.open()
@@ -143,7 +143,7 @@ async def test_a_model_thread_that_dies_says_so() -> None:
     executor.on_given_up = told.set
     del engine.chunks  # what is planned with is gone: no step can be
     stream = executor.submit(generation(1))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         await told.wait()
     with pytest.raises(EngineFailed, match="the model thread died"):
         await ids(stream)

@@ -40,7 +40,7 @@ async def test_a_second_sigterm_cuts_visibly_and_names_what_was_lost(
     async with (
         living(tmp_path, engine, steps, grace_s=LONG_S) as lived,
         aiohttp.ClientSession() as session,
-        asyncio.timeout(60),
+        asyncio.timeout(300),
     ):
         steps.let(VERIFICATION_STEPS + 1)
         await lived.until("READY")
@@ -84,7 +84,7 @@ async def test_a_later_stop_hastens_the_end_of_the_grace(tmp_path: Path) -> None
         async with lifecycle(lived) as stub:
             await stub.Stop(wire.StopRequest(grace_s=LONG_S))
             await stub.Stop(wire.StopRequest(grace_s=0.1))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             with pytest.raises(aiohttp.ClientPayloadError):
                 await streamed.read()
         steps.open()

@@ -132,7 +132,7 @@ def niced(user: int) -> list[str]:
     environment = {"PYTHONPATH": f"{ROOT}:{ROOT}/proto", "PYTHONSAFEPATH": "1"}
     command = [sys.executable, "-c", NICED, str(user)]
     asked = subprocess.run(
-        command, env=environment, check=True, timeout=60, capture_output=True, text=True
+        command, env=environment, check=True, timeout=300, capture_output=True, text=True
     )
     return asked.stdout.splitlines()
 

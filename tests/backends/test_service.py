@@ -16,7 +16,7 @@ from sluicegate.v1.states import Phase
 from tests.backends.rig import Rig, ready_rig, rig
 
 NEVER_MS = 600_000  # a watch that speaks only of changes, as far as a test is concerned
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 
 
 @dataclass

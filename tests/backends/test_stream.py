@@ -139,4 +139,4 @@ async def test_the_failure_of_one_of_several_is_told_also_if_it_comes_while_one_
     assert await anext(reading) == (0, Token(1, None))
     streams[0].fail("broken")  # after it was looked at, before the next look
     with pytest.raises(EngineFailed, match="broken"):
-        await asyncio.wait_for(anext(reading), 60)
+        await asyncio.wait_for(anext(reading), 300)

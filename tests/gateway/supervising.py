@@ -182,7 +182,7 @@ async def gone(pid: int) -> bool:
         return True
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(pidfd, ended.set)
-    await asyncio.wait_for(ended.wait(), 60)
+    await asyncio.wait_for(ended.wait(), 300)
     loop.remove_reader(pidfd)
     os.close(pidfd)
     return True

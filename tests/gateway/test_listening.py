@@ -19,7 +19,7 @@ def test_every_worker_gets_a_socket_on_the_same_port() -> None:
     assert len({one.address for one in bound}) == 1
     assert len({os.fstat(one.descriptor).st_ino for one in bound}) == 3
     port = int(bound[0].address.rpartition(":")[2])
-    socket.create_connection(("127.0.0.1", port), timeout=60).close()
+    socket.create_connection(("127.0.0.1", port), timeout=300).close()
     close(*(one.descriptor for one in bound))
 
 
@@ -38,7 +38,7 @@ def test_a_reserved_address_takes_no_connection_from_who_listens_on_it() -> None
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         server.bind(("127.0.0.1", int(held.address.rpartition(":")[2])))
         server.listen()
-        client = socket.create_connection(server.getsockname(), timeout=60)
+        client = socket.create_connection(server.getsockname(), timeout=300)
         server.accept()[0].close()  # the reservation takes no connection away
         client.close()
     close(held.descriptor)

@@ -150,7 +150,7 @@ async def test_children_that_are_left_at_the_end_go_with_their_whole_group(tmp_p
 async def test_a_control_that_calls_itself_unusable_ends_the_gateway(tmp_path: Path) -> None:
     program = SUPERVISOR.replace("sys.argv[2]", "'raise SystemExit(78)'")
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, "x", "x")
-    assert await asyncio.wait_for(process.wait(), 60) == 78
+    assert await asyncio.wait_for(process.wait(), 300) == 78
 
 
 def test_a_gateway_without_control_is_not_taken_over_now() -> None:
@@ -169,7 +169,7 @@ async def test_a_signal_that_was_blocked_when_the_gateway_was_started_is_heard(
             life = await running.lives.get()
             await life.told(Children)
             running.process.terminate()
-            said = await asyncio.wait_for(life.told(Signalled), 60)
+            said = await asyncio.wait_for(life.told(Signalled), 300)
             assert said == Signalled(1, reload=False)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -255,7 +255,7 @@ def _on_a_terminal(served: Served, answer: bytes, *arguments: str) -> tuple[int,
         except OSError:  # EIO: nobody holds the other end any more
             break
     os.close(ours)
-    return process.wait(60), seen.decode()
+    return process.wait(300), seen.decode()
 
 
 def test_a_person_is_shown_the_plan_and_asked(served: Served) -> None:

@@ -18,7 +18,7 @@ from tests.backends.external.rig import settings_for, standin_for
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 class Front:

@@ -23,7 +23,7 @@ from tests.backends.rig import MEMORY, WatchedGate, changed
 from tests.ports import free_port
 
 SERVER: Final = (sys.executable, "-m", "tests.backends.external.server")
-PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = 300.0
 
 
 def settings_for(*trouble: str, command: tuple[str, ...] = (), **given: Any) -> AgentSettings:

@@ -22,7 +22,7 @@ from tests.backends.external.rig import SERVER
 
 ROOT: Final = Path(__file__).parents[3]
 AGENT: Final = (sys.executable, "-m", "backends.external")
-PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = 300.0
 NAMED: Final = ("--model", "m", "--version", "1")
 
 

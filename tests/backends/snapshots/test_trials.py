@@ -15,7 +15,7 @@ TOP = Path(__file__).parents[3]
 
 def _try(trial: str, root: Path) -> None:
     program = [sys.executable, "-m", "tests.backends.snapshots.trials", trial, str(root)]
-    done = subprocess.run(program, cwd=TOP, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(program, cwd=TOP, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
@@ -48,7 +48,7 @@ def test_a_command_that_may_write_no_more_fails_with_a_sentence_and_keeps_nothin
         cwd=TOP,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         preexec_fn=limited,
     )
     assert done.returncode == 1, done.stderr

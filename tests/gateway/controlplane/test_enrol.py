@@ -71,7 +71,7 @@ def changed(**fields: object) -> pb.InstanceStatus:
 async def test_a_registration_is_answered_with_its_ttl_and_the_interval_to_beat_at(
     gateway: Gateway, stub: "lifecycle_pb2_grpc.RegistryAsyncStub"
 ) -> None:
-    reply = await stub.Register(pb.RegisterRequest(status=STATUS, limit=3), timeout=60)
+    reply = await stub.Register(pb.RegisterRequest(status=STATUS, limit=3), timeout=300)
     assert (reply.ttl_s, reply.interval_s) == (30.0, 10.0)
     assert gateway.fleet.instances["r"].limit == 3
 
@@ -79,10 +79,10 @@ async def test_a_registration_is_answered_with_its_ttl_and_the_interval_to_beat_
 async def test_the_name_of_a_live_instance_elsewhere_is_already_exists(
     stub: "lifecycle_pb2_grpc.RegistryAsyncStub",
 ) -> None:
-    await stub.Register(pb.RegisterRequest(status=STATUS), timeout=60)
+    await stub.Register(pb.RegisterRequest(status=STATUS), timeout=300)
     away = changed(incarnation="r2", grpc_address="127.0.0.1:9")
     with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await stub.Register(pb.RegisterRequest(status=away), timeout=60)
+        await stub.Register(pb.RegisterRequest(status=away), timeout=300)
     assert failed.value.code() is grpc.StatusCode.ALREADY_EXISTS
     assert "live instance" in (failed.value.details() or "")
 
@@ -91,40 +91,40 @@ async def test_a_version_that_the_config_does_not_know_is_not_found(
     stub: "lifecycle_pb2_grpc.RegistryAsyncStub",
 ) -> None:
     with pytest.raises(grpc.aio.AioRpcError, match="no version 9") as failed:
-        await stub.Register(pb.RegisterRequest(status=changed(version="9")), timeout=60)
+        await stub.Register(pb.RegisterRequest(status=changed(version="9")), timeout=300)
     assert failed.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 async def test_a_beat_of_somebody_unknown_is_told_to_register(
     stub: "lifecycle_pb2_grpc.RegistryAsyncStub",
 ) -> None:
-    reply = await stub.Heartbeat(pb.HeartbeatRequest(status=STATUS), timeout=60)
+    reply = await stub.Heartbeat(pb.HeartbeatRequest(status=STATUS), timeout=300)
     assert reply.order == pb.ORDER_REGISTER
-    await stub.Register(pb.RegisterRequest(status=STATUS), timeout=60)
-    reply = await stub.Heartbeat(pb.HeartbeatRequest(status=STATUS), timeout=60)
+    await stub.Register(pb.RegisterRequest(status=STATUS), timeout=300)
+    reply = await stub.Heartbeat(pb.HeartbeatRequest(status=STATUS), timeout=300)
     assert (reply.order, reply.interval_s) == (pb.ORDER_NONE, 10.0)
 
 
 async def test_a_farewell_is_taken(
     gateway: Gateway, stub: "lifecycle_pb2_grpc.RegistryAsyncStub"
 ) -> None:
-    await stub.Register(pb.RegisterRequest(status=STATUS), timeout=60)
+    await stub.Register(pb.RegisterRequest(status=STATUS), timeout=300)
     goodbye = pb.DeregisterRequest(instance_id="r", incarnation="r1", reason="stopped")
-    await stub.Deregister(goodbye, timeout=60)
+    await stub.Deregister(goodbye, timeout=300)
     assert not gateway.fleet.instances["r"].live
 
 
 async def test_a_beat_and_a_farewell_without_the_secret_are_nobodys(
     gateway: Gateway, stub: "lifecycle_pb2_grpc.RegistryAsyncStub"
 ) -> None:
-    await stub.Register(pb.RegisterRequest(status=STATUS, lease_token="mine"), timeout=60)
+    await stub.Register(pb.RegisterRequest(status=STATUS, lease_token="mine"), timeout=300)
     assert gateway.fleet.instances["r"].lease == hashed("mine")
     for token, order in (("", pb.ORDER_REGISTER), ("mine", pb.ORDER_NONE)):
         beat = pb.HeartbeatRequest(status=STATUS, lease_token=token)
-        assert (await stub.Heartbeat(beat, timeout=60)).order == order
+        assert (await stub.Heartbeat(beat, timeout=300)).order == order
     for token, live in (("", True), ("mine", False)):
         goodbye = pb.DeregisterRequest(instance_id="r", incarnation="r1", lease_token=token)
-        await stub.Deregister(goodbye, timeout=60)
+        await stub.Deregister(goodbye, timeout=300)
         assert gateway.fleet.instances["r"].live is live
 
 
@@ -133,7 +133,7 @@ async def test_a_status_without_a_name_is_an_invalid_argument(
     stub: "lifecycle_pb2_grpc.RegistryAsyncStub", missing: str
 ) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await stub.Register(pb.RegisterRequest(status=changed(**{missing: ""})), timeout=60)
+        await stub.Register(pb.RegisterRequest(status=changed(**{missing: ""})), timeout=300)
     assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -152,14 +152,14 @@ async def test_a_status_that_could_do_harm_changes_nothing(
     field: str,
     bad: object,
 ) -> None:
-    await stub.Register(pb.RegisterRequest(status=STATUS), timeout=60)
+    await stub.Register(pb.RegisterRequest(status=STATUS), timeout=300)
     before = gateway.fleet
     status = changed(**{field: bad})
     with pytest.raises(grpc.aio.AioRpcError, match=field) as failed:
-        await stub.Register(pb.RegisterRequest(status=status), timeout=60)
+        await stub.Register(pb.RegisterRequest(status=status), timeout=300)
     assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     with pytest.raises(grpc.aio.AioRpcError, match=field) as failed:
-        await stub.Heartbeat(pb.HeartbeatRequest(status=status), timeout=60)
+        await stub.Heartbeat(pb.HeartbeatRequest(status=status), timeout=300)
     assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert gateway.fleet is before
 
@@ -174,7 +174,7 @@ async def test_a_weight_or_limit_that_config_toml_could_not_have_is_an_invalid_a
     request = pb.RegisterRequest(status=STATUS)
     setattr(request, field, bad)
     with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await stub.Register(request, timeout=60)
+        await stub.Register(request, timeout=300)
     assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "r" not in gateway.fleet.instances
 

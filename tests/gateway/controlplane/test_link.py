@@ -59,7 +59,7 @@ class Door:
         self.reader, self.writer = await asyncio.open_unix_connection(path)
 
     async def next(self) -> Event:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await self.events.get()
 
     def say(self, *messages: Message) -> None:
@@ -109,7 +109,7 @@ async def test_a_message_goes_to_the_row_it_is_for_and_to_nobody_else(door: Door
     assert linked.compiled
     door.links.tell(2, TellEmpty(1, 1))
     door.links.tell(3, TellEmpty(5, 7))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         assert LineBuffer().feed(await door.reader.readline()) == [TellEmpty(5, 7)]
 
 

@@ -48,7 +48,7 @@ class Bench:
         if event in self.loop.state:
             return
         self.loop.after.append(lambda state: done.set() if event in state else None)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await done.wait()
 
 

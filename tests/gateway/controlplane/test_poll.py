@@ -38,7 +38,7 @@ class Bench:
         )
 
     async def next(self, source: Source | None = None) -> Event:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while True:
                 event = await self.events.get()
                 if source is None or getattr(event, "source", None) is source:

@@ -113,7 +113,7 @@ async def test_a_child_that_dies_is_a_failed_validation_with_a_sentence(
     at: Supervising, tmp_path: Path
 ) -> None:
     running = asyncio.create_task(at.validating.run(*_ordered(tmp_path, "http://x", "http://x")))
-    await asyncio.wait_for(at.began.wait(), 60)
+    await asyncio.wait_for(at.began.wait(), 300)
     (child,) = at.children.values()
     child.signal(signal.SIGKILL)
     report = await running

@@ -17,7 +17,7 @@ from gateway.messages import Ack, Hello, LineBuffer, Message, Publish, encode
 from gateway.records import RouteTable
 from gateway.state.shared import Layout, Segment, create
 
-PATIENCE_S: Final = 120.0  # for what takes milliseconds on a machine with nothing else to do
+PATIENCE_S: Final = 300.0  # for what takes milliseconds on a machine with nothing else to do
 LAYOUT: Final = Layout(rows=4, slots=16, sections=4, leases=1024)
 
 M = TypeVar("M")

@@ -15,7 +15,7 @@ from gateway.messages import Ack, Empty, Hello, Leave, LineBuffer, Message, Sent
 from tests.gateway.dataplane.rig import FakeTransport
 from tests.sim.clock import VirtualTimeLoop
 
-PATIENCE_S: Final = 120.0  # for what takes a millisecond on a machine with nothing else to do
+PATIENCE_S: Final = 300.0  # for what takes a millisecond on a machine with nothing else to do
 MESSAGES: Final = st.lists(
     st.builds(Leave, st.integers(0, 99)) | st.builds(Sent, st.integers(0, 9), st.integers(0, 9)),
     max_size=6,

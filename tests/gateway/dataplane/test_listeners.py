@@ -12,7 +12,7 @@ import uvloop
 
 from gateway.dataplane.listeners import Listeners
 
-PATIENCE_S: Final = 120.0  # for what takes a millisecond on a machine with nothing else to do
+PATIENCE_S: Final = 300.0  # for what takes a millisecond on a machine with nothing else to do
 MADE: Final = b"made"
 LOOPS: Final = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 

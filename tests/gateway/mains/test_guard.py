@@ -18,7 +18,7 @@ from gateway.children import END
 
 pytestmark = pytest.mark.live
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 300.0
 LOG_MAX_BYTES: Final = 1 << 16
 
 # A process that starts one of its own in another session, which starts one in its group and is

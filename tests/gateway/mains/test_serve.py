@@ -19,7 +19,9 @@ BAD = "[gateway]\nworkers = -1\ntimout = 1\n[poll]\nfailures = 0\n"
 
 def sluicegate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gateway.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=60, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, timeout=300, check=False
+    )
 
 
 @pytest.mark.parametrize("verb", ["serve", "check"])
@@ -100,7 +102,7 @@ async def test_children_run_our_code_whatever_the_folder_holds(tmp_path: Path) -
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             said = b""
             while b"every worker serves a table" not in said:
                 said = await process.stderr.readline()

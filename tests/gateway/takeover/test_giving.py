@@ -82,7 +82,7 @@ class Old:
 
     def visit(self, first: dict[str, object] | None = None) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(60)
+        sock.settimeout(300)
         sock.connect(str(self.path))
         self.house.turn()
         if first is not None:

@@ -33,7 +33,7 @@ Pair = tuple[socket.socket, socket.socket]
 def pair() -> Iterator[Pair]:
     ours, theirs = socket.socketpair()
     for sock in (ours, theirs):
-        sock.settimeout(60)
+        sock.settimeout(300)
     yield ours, theirs
     ours.close()
     theirs.close()

@@ -100,7 +100,7 @@ async def supervisor(folder: Path, how: str) -> AsyncIterator[Running]:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        yield Running(process, await asyncio.wait_for(lives.get(), 60), lives)
+        yield Running(process, await asyncio.wait_for(lives.get(), 300), lives)
     finally:
         with suppress(ProcessLookupError):
             process.kill()
@@ -358,7 +358,7 @@ async def test_a_control_that_dies_before_the_answer_to_the_commit_is_started_ag
         assert await new.process.stderr.readline() == b"control died\n"
         old.process.send_signal(signal.SIGCONT)
         await old.control.told(HandedOver)
-        life = await asyncio.wait_for(new.lives.get(), 60)
+        life = await asyncio.wait_for(new.lives.get(), 300)
         assert "--stand-by" not in command_of(life.pid)
         assert (await life.told(Children)).pids == {"instance.i": pid}
         await answered(life)  # and it is told of no commit: it has begun behind it

@@ -76,7 +76,7 @@ async def test_no_more_than_so_many_are_under_way_at_each_version() -> None:
 
     async with serving(waits) as api:
         running = asyncio.create_task(replay(_samples(6), (api.url,), (), Way(concurrency=2)))
-        await asyncio.wait_for(both_here.wait(), 60)
+        await asyncio.wait_for(both_here.wait(), 300)
         go_on.set()
         await running
     assert api.most == 2
