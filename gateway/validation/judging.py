@@ -16,6 +16,7 @@ from gateway.rollouts import CheckView
 from gateway.validation.answers import Answer, alike, comparable
 
 PAIRS_MIN: Final = 5  # the median of fewer is chance
+NOT_COMPARED: Final = "not compared"  # what a check that could not be made begins with
 NAMED_MAX: Final = 10  # samples that a report names
 NO_ANSWER: Final = Answer()
 Comparison = Literal["off", "exact", "similar"]
@@ -117,9 +118,11 @@ def judge(pairs: Sequence[Pair], rules: Rules, untried: int = 0) -> Report:
 
 
 def _passed(pairs: Sequence[Pair], checks: Sequence[CheckView]) -> str:
-    names = [one.name for one in checks]
+    apart = [one.name for one in checks if one.text.startswith(NOT_COMPARED)]
+    names = [one.name for one in checks if one.name not in apart]
     listed = " and ".join([", ".join(names[:-1]), names[-1]]) if names[1:] else names[0]
-    return f"{len(pairs)} requests were tried: {listed} passed"
+    silent = f"; {NOT_COMPARED}: {' and '.join(apart)}" if apart else ""
+    return f"{len(pairs)} requests were tried: {listed} passed{silent}"
 
 
 # --- checks --------------------------------------------------------------------------------------
@@ -171,7 +174,7 @@ def _latency(pairs: Sequence[Pair], rules: Rules) -> list[CheckView]:
     both = [pair for pair in pairs if pair.both_served]
     if len(both) < PAIRS_MIN:
         text = f"{len(both)} requests were served by both versions, {PAIRS_MIN} can be compared"
-        return [CheckView("latency", True, text)]
+        return [_not_compared("latency", pairs, text)]
     new = sorted(pair.new.latency_s for pair in both)
     old = sorted(pair.old.latency_s for pair in both if pair.old is not None)
     ratio = _ratio(quantile(new, 0.5), quantile(old, 0.5))
@@ -184,6 +187,13 @@ def _latency(pairs: Sequence[Pair], rules: Rules) -> list[CheckView]:
     return [CheckView("latency", passed, text)]
 
 
+def _not_compared(name: str, pairs: Sequence[Pair], why: str) -> CheckView:
+    """It stands against nobody, and is not said to have passed."""
+    if pairs and all(pair.old is None for pair in pairs):
+        why = "there is no instance of the old version to compare with"
+    return CheckView(name, True, f"{NOT_COMPARED}: {why}")
+
+
 def _ratio(new: float, old: float) -> float:
     return new / old if old > 0 else 1.0
 
@@ -191,7 +201,7 @@ def _ratio(new: float, old: float) -> float:
 def _answers(pairs: Sequence[Pair], rules: Rules) -> list[CheckView]:
     measured = [(pair, one) for pair in pairs if (one := similarity(pair)) is not None]
     if not measured:
-        return [CheckView("answers", True, "no two answers could be compared")]
+        return [_not_compared("answers", pairs, "no two answers could be compared")]
     wanted = 1.0 if rules.answers == "exact" else rules.similarity
     short = [one for _, one in measured if one < wanted]
     least = min(one for _, one in measured)

@@ -179,7 +179,7 @@ def test_fewer_pairs_than_can_be_compared_prove_nothing_and_say_so() -> None:
     report = judge(_pairs(*[_slower(50.0)] * (PAIRS_MIN - 1)), Rules())
     assert _check(report, "latency") == (
         True,
-        f"4 requests were served by both versions, {PAIRS_MIN} can be compared",
+        f"not compared: 4 requests were served by both versions, {PAIRS_MIN} can be compared",
     )
 
 
@@ -223,7 +223,21 @@ def test_answers_are_held_against_those_of_the_old_version(
 
 def test_answers_that_say_nothing_on_both_sides_are_not_compared() -> None:
     report = judge(_pairs((_says(), _says())), STRICT)
-    assert _check(report, "answers") == (True, "no two answers could be compared")
+    assert _check(report, "answers") == (True, "not compared: no two answers could be compared")
+
+
+def test_what_was_not_compared_is_not_said_to_have_passed() -> None:
+    """The reason said "latency and answers passed" of versions that nobody had compared."""
+    served = _says("a")
+    alone = judge(_pairs(*[(served, None)] * 9), STRICT)
+    assert alone.passed
+    for name in ("latency", "answers"):
+        why = "not compared: there is no instance of the old version to compare with"
+        assert _check(alone, name) == (True, why)
+    said = "9 requests were tried: errors passed; not compared: latency and answers"
+    assert alone.reason == said
+    few = judge(_pairs(*[(served, served)] * 2), STRICT)
+    assert few.reason == "2 requests were tried: errors and answers passed; not compared: latency"
 
 
 def test_samples_to_look_at_are_named_and_counted() -> None:
