@@ -63,7 +63,7 @@ sim: $(VENV)/ready ## simulated gateways: SCHEDULES of them, from number FIRST o
 sim-rollouts: $(VENV)/ready ## the same of rollouts: operators who press every button
 	@SCHEDULES=$(or $(SCHEDULES),2000) FIRST=$(or $(FIRST),0) $(BIN)/pytest -n 2 tests/sim/test_rollout_schedules.py
 
-rollout-sim: $(VENV)/ready ## 10,000 simulated rollouts: good ones rolled back, bad ones found; its part of docs/rollouts.md (2 minutes)
+rollout-sim: $(VENV)/ready ## 10,000 simulated rollouts: good ones rolled back, bad ones found; its part of docs/rollouts.md (3 minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.sim.rollouts $(ARGS)
 
 test-compiled: $(VENV)/ready ## the data plane's tests on the compiled modules

@@ -18,9 +18,9 @@ from gateway.rollout.slowness import BOUNDS_US, UNTIMED, Slowness, quantile_s, t
 from gateway.rollout.wager import Share
 
 # The chance of a false alarm is split: failures are what hurts most and has to be found first.
-FAILURES_PART: Final = 0.8
-SLOWNESS_PART: Final = 0.08  # of latency, and of TTFT
-RESTARTS_PART: Final = 0.04
+FAILURES_PART: Final = 0.9
+SLOWNESS_PART: Final = 0.04  # of latency, and of TTFT
+RESTARTS_PART: Final = 0.02
 COMPARED_MIN: Final = 100  # requests of each side, before their 95th percentiles hold back a step
 WEALTH_LOG_SHOWN: Final = 20.0  # a larger figure says no more
 
@@ -114,6 +114,7 @@ def weigh(rules: Rules, evidence: Evidence, canary: Counts, stable: Counts | Non
             Share(other.failed, other.requests),
             rules.failure_limit,
             Alone.AT_ONCE if stable is None else Alone.LATER,
+            proof=1 / (rules.false_alarm * FAILURES_PART),
         ),
         latency=_timed(evidence.latency, canary.latency, other.latency, rules.latency_ratio_max),
         ttft=_timed(evidence.ttft, canary.ttft, other.ttft, rules.ttft_ratio_max),

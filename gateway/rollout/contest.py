@@ -16,7 +16,6 @@ from gateway.rollout.wager import (
     UNPLAYED,
     Share,
     Wager,
-    against_limit,
     against_stable,
     believable,
 )
@@ -97,8 +96,12 @@ def fought(
     stable: Share,
     limit: float | None,
     alone: Alone = Alone.LATER,
+    proof: float = 0.0,
 ) -> Contest:
-    """After a batch of both; `limit` None: stable is all there is to compare with."""
+    """After a batch of both; `limit` None: stable is all there is to compare with.
+
+    proof: the wealth that will be asked for; 0: nobody says.
+    """
     contest = replace(
         contest,
         canary_open=contest.canary_open + canary,
@@ -109,12 +112,12 @@ def fought(
     if not contest.canary_open.of:
         return _waiting(contest, stable)
     if contest.stable_open.of:
-        return _ended(contest, limit)
+        return _ended(contest, limit, proof)
     if alone is not Alone.AT_ONCE and contest.canary_open.of < LONELY:
         return contest
     if alone is Alone.DROPPED or limit is None:
         return replace(contest, canary_open=NONE)
-    return _ended_alone(contest, limit)
+    return _ended_alone(contest, limit, proof)
 
 
 def _waiting(contest: Contest, latest: Share) -> Contest:
@@ -125,7 +128,7 @@ def _waiting(contest: Contest, latest: Share) -> Contest:
     return replace(contest, stable_open=latest, memory=contest.memory.after(old))
 
 
-def _ended(contest: Contest, limit: float | None) -> Contest:
+def _ended(contest: Contest, limit: float | None, proof: float) -> Contest:
     canary, stable = contest.canary_open, contest.stable_open
     expected = contest.memory.share
     memory = contest.memory.after(stable)
@@ -139,16 +142,15 @@ def _ended(contest: Contest, limit: float | None) -> Contest:
     )
     if limit is None:
         return ended
-    gains = against_limit(canary, believable(max(limit, memory.share)))
-    return replace(ended, limit=contest.limit.after(canary.of, gains))
+    claimed = believable(max(limit, memory.share))
+    return replace(ended, limit=contest.limit.held_to(canary, claimed, proof))
 
 
-def _ended_alone(contest: Contest, limit: float) -> Contest:
-    canary = contest.canary_open
-    gains = against_limit(canary, believable(limit))
+def _ended_alone(contest: Contest, limit: float, proof: float) -> Contest:
+    canary, claimed = contest.canary_open, believable(limit)
     return replace(
         contest,
-        limit=contest.limit.after(canary.of, gains),
-        stable=contest.stable.after(canary.of, gains),
+        limit=contest.limit.held_to(canary, claimed, proof),
+        stable=contest.stable.held_to(canary, claimed, proof),
         canary_open=NONE,
     )

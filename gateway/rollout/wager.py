@@ -11,50 +11,20 @@ and breaks then is found as fast as one that was bad from the start.
 Source: Ville 1939; Robbins 1970 (mixtures); Turner, Ly, Gruenwald 2021 (`against_stable`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, inf, log, log1p, sqrt
-from typing import Final
+from typing import Any, Final
+
+from gateway.rollout.opening import UNPLACED, Opening, price
 
 # Odds of the alternatives as multiples of the odds claimed, with the share of wealth on each. Of a
-# limit of 5 % these are 7, 10, 21 and 60 %. The last share makes three failures of five enough.
+# limit of 5 % these are 7, 10, 21 and 60 %. The last one also pays for the `opening`.
 ODDS: Final = (1.5, 2.1, 5.0, 28.0)
-STAKES: Final = (0.04, 0.23, 0.34, 0.39)
+STAKES: Final = (0.03, 0.23, 0.44, 0.3)
 HELD_BACK: Final = 0.05  # of the wealth at the start
 HALF_STAKED: Final = 3000.0  # trials after which half of that is staked: of the order of a step
 
 RARE: Final = 1e-4  # shares are believed to lie between this and 1 - RARE
-
-
-@dataclass(frozen=True, slots=True)
-class Wager:
-    """Wealth on each alternative, as logarithms, and how many trials have been staked on."""
-
-    logs: tuple[float, ...] = (log(1 - HELD_BACK),) * len(ODDS)
-    trials: float = 0.0
-
-    @property
-    def wealth_log(self) -> float:
-        staked = [held + log(stake) for held, stake in zip(self.logs, STAKES, strict=True)]
-        return _log_sum([*staked, log(_held_back(self.trials))])
-
-    def after(self, trials: float, gains: tuple[float, ...]) -> "Wager":
-        """After a batch: each alternative multiplies its wealth by exp(gain)."""
-        fresh = _held_back(self.trials) - _held_back(self.trials + trials)
-        new = log(fresh) if fresh > 0 else -inf
-        logs = tuple(
-            _log_sum([held, new]) + gain for held, gain in zip(self.logs, gains, strict=True)
-        )
-        return Wager(logs, self.trials + trials)
-
-    def to_json(self) -> list[float]:
-        return [*self.logs, self.trials]
-
-    @staticmethod
-    def from_json(told: list[float]) -> "Wager":
-        return Wager(tuple(told[:-1]), told[-1])
-
-
-UNPLAYED: Final = Wager()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +39,58 @@ class Share:
 
 
 NONE: Final = Share()
+
+
+@dataclass(frozen=True, slots=True)
+class Wager:
+    """Wealth on each alternative, as logarithms, and how many trials have been staked on."""
+
+    logs: tuple[float, ...] = (log(1 - HELD_BACK),) * len(ODDS)
+    trials: float = 0.0
+    opening: Opening = UNPLACED
+
+    @property
+    def wealth_log(self) -> float:
+        staked = [held + log(stake) for held, stake in zip(self.logs, STAKES, strict=True)]
+        placed = log(self.opening.wealth) if self.opening.wealth else -inf
+        return _log_sum([*staked, log(_held_back(self.trials)), placed])
+
+    def after(self, trials: float, gains: tuple[float, ...]) -> "Wager":
+        """After a batch: each alternative multiplies its wealth by exp(gain)."""
+        fresh = _held_back(self.trials) - _held_back(self.trials + trials)
+        new = log(fresh) if fresh > 0 else -inf
+        logs = tuple(
+            _log_sum([held, new]) + gain for held, gain in zip(self.logs, gains, strict=True)
+        )
+        return Wager(logs, self.trials + trials, self.opening)
+
+    def held_to(self, canary: Share, limit: float, proof: float) -> "Wager":
+        """After a batch on which it is claimed that the share `limit` is bad, or less.
+
+        proof: the wealth that is wanted; 0: nobody says, and no bet on the first requests is made.
+        """
+        wager = self if self.trials else self._opened(limit, proof)
+        opening = wager.opening.after(canary.bad, canary.of, limit)
+        return replace(wager.after(canary.of, against_limit(canary, limit)), opening=opening)
+
+    def _opened(self, limit: float, proof: float) -> "Wager":
+        """The last alternative asks for the same, with less thrift: it pays, if it can."""
+        cost = price(limit, proof)
+        rest = exp(self.logs[-1]) - cost / STAKES[-1]
+        if not cost or rest <= 0:
+            return self
+        return replace(self, logs=(*self.logs[:-1], log(rest)), opening=Opening(cost, limit))
+
+    def to_json(self) -> list[Any]:
+        return [self.logs, self.trials, self.opening.to_json()]
+
+    @staticmethod
+    def from_json(told: list[Any]) -> "Wager":
+        logs, trials, opening = told
+        return Wager(tuple(logs), trials, Opening(*opening))
+
+
+UNPLAYED: Final = Wager()
 
 
 def against_limit(canary: Share, limit: float) -> tuple[float, ...]:

@@ -104,13 +104,37 @@ def test_against_a_rate_nothing_is_gained_within_it(time: float, rate: float) ->
 
 
 def test_wealth_survives_json() -> None:
-    wager = UNPLAYED.after(7, against_limit(Share(3, 7), 0.05))
+    wager = UNPLAYED.held_to(Share(1, 3), 0.05, PROOF)
+    assert wager.opening.wealth > 0
     assert Wager.from_json(wager.to_json()) == wager
 
 
-def test_three_failures_of_five_are_enough_at_the_defaults() -> None:
-    """What half of the canaries that fail every other request reach within five requests."""
+PROOF = 1 / 0.009
+
+
+@pytest.mark.parametrize("order", ["111", "01011", "000111", "110001"])
+def test_three_failures_of_the_first_six_are_enough_at_the_defaults(order: str) -> None:
     wager = UNPLAYED
-    for bad in (1, 0, 1, 0, 1):
-        wager = wager.after(1, against_limit(Share(bad, 1), 0.05))
-    assert wager.wealth_log > log(1 / 0.008)
+    for bad in order:
+        wager = wager.held_to(Share(int(bad), 1), 0.05, PROOF)
+    assert wager.wealth_log >= log(PROOF)
+
+
+@given(FEW, SHARES, st.floats(2, 1e4))
+def test_the_bet_on_the_first_requests_is_paid_and_not_given(
+    of: int, limit: float, proof: float
+) -> None:
+    limit = believable(limit)
+    mean = sum(
+        binomial(bad, of, limit) * exp(UNPLAYED.held_to(Share(bad, of), limit, proof).wealth_log)
+        for bad in range(of + 1)
+    )
+    assert mean == pytest.approx(1)
+
+
+def test_a_bet_that_costs_more_than_the_last_alternative_has_is_not_made() -> None:
+    """At a false alarm ten times rarer three failures of six are no proof."""
+    placed = UNPLAYED.held_to(Share(0, 1), 0.05, PROOF)
+    assert placed.opening.wealth > 0
+    assert UNPLAYED.held_to(Share(0, 1), 0.05, 10 * PROOF).opening == UNPLAYED.opening
+    assert UNPLAYED.held_to(Share(0, 1), 0.05, 0.0).opening == UNPLAYED.opening

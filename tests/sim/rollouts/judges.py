@@ -8,7 +8,7 @@ their documentation: Argo Rollouts (every 5 minutes, 95 %, three such measuremen
 """
 
 from dataclasses import dataclass
-from math import log
+from math import exp, log
 from typing import Final, Protocol
 
 import numpy as np
@@ -44,14 +44,15 @@ class Ours:
     def watch(self, batch: Batch) -> Marks:
         rules = self.rules
         alone = Alone.AT_ONCE if batch.alone else Alone.LATER
-        self.failures.fight(batch.canary, batch.stable, rules.failure_limit, alone)
+        bar = {part: log(1 / (rules.false_alarm * part)) for part in PARTS}
+        proof = exp(bar[analysis.FAILURES_PART])
+        self.failures.fight(batch.canary, batch.stable, rules.failure_limit, alone, proof)
         self.latency.time(batch.canary_latency, batch.stable_latency)
         self.ttft.time(batch.canary_ttft, batch.stable_ttft)
         self.restarts_all = self.restarts_all + batch.restarts
         lived = np.full(len(batch.restarts), TICK_S * INSTANCES)
         rate = np.full(len(lived), crashes.PER_HOUR / 3600)
         self.restarts.play(lived, against_rate(batch.restarts, lived, rate))
-        bar = {part: log(1 / (rules.false_alarm * part)) for part in PARTS}
         floor = rules.failures_min
         self.grounds = {
             Ground.FAILURES: (self.failures.proof_log() >= bar[analysis.FAILURES_PART])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gateway.rollout import contest, slowness, wager
 from gateway.rollout.contest import Alone
+from gateway.rollout.opening import UNPLACED, Opening, price
 from gateway.state.shared import HISTOGRAM_CELLS
 
 Floats = NDArray[np.float64]
@@ -28,6 +29,9 @@ class Wagers:
     def __init__(self, rollouts: int) -> None:
         self.logs: Floats = np.tile(np.array(wager.UNPLAYED.logs), (rollouts, 1))
         self.trials: Floats = np.zeros(rollouts)
+        self.openings = [UNPLACED] * rollouts  # few requests long: these are the product's own
+        self.placed: Floats = np.zeros(rollouts)  # their wealth
+        self.undecided = np.zeros(rollouts, bool)
         self.held_back = wager.HELD_BACK
 
     def play(self, of: Floats, gains: Floats) -> None:
@@ -37,11 +41,26 @@ class Wagers:
         self.logs = np.logaddexp(self.logs, fresh[:, None]) + gains
         self.trials = self.trials + of
 
+    def hold_to(self, bad: Floats, of: Floats, limit: Floats, proof: float) -> None:
+        """As `Wager.held_to`; where `of` is 0 nothing happens."""
+        for row in np.flatnonzero((of > 0) & (self.trials == 0)):
+            cost = price(limit[row], proof)
+            rest = np.exp(self.logs[row, -1]) - cost / wager.STAKES[-1]
+            if cost and rest > 0:
+                self.logs[row, -1] = np.log(rest)
+                self.openings[row] = Opening(cost, limit[row])
+                self.undecided[row] = True
+        self.play(of, against_limit(bad, of, limit))
+        for row in np.flatnonzero((of > 0) & self.undecided):
+            after = self.openings[row].after(int(bad[row]), int(of[row]), limit[row])
+            self.openings[row], self.placed[row] = after, after.wealth
+            self.undecided[row] = not after.decided
+
     def wealth_log(self) -> Floats:
         held = np.log(self._held(self.trials))
-        top = np.maximum(self.logs.max(axis=1), held)
+        top: Floats = np.maximum(self.logs.max(axis=1), held)
         staked = np.exp(self.logs + STAKES_LOG - top[:, None]).sum(axis=1)
-        wealth: Floats = top + np.log(staked + np.exp(held - top))
+        wealth: Floats = top + np.log(staked + np.exp(held - top) + self.placed * np.exp(-top))
         return wealth
 
     def _held(self, trials: Floats) -> Floats:
@@ -95,8 +114,9 @@ class Contests:
         self.all: Floats = np.zeros((rollouts, 2))
 
     def fight(
-        self, canary: Floats, stable: Floats, limit: float | None, alone: Alone = Alone.LATER
-    ) -> None:
+        self, canary: Floats, stable: Floats, limit: float | None, alone: Alone = Alone.LATER,
+        proof: float = 0.0,
+    ) -> None:  # fmt: skip
         """Shape: bad and of in columns, a row for each rollout."""
         self.canary = self.canary + canary
         self.other = self.other + stable
@@ -115,12 +135,11 @@ class Contests:
         other = self.other * both[:, None]
         tolerated = np.maximum(limit or 0.0, expected)
         duel = against_stable(bad, of, other[:, 0], other[:, 1], tolerated, expected)
+        self.stable.play(of * both, duel * both[:, None])
         if limit is not None:
             claimed = np.where(both, _believable(np.maximum(limit, self._share())), limit)
-            gains = against_limit(bad, of, claimed)
-            self.limit.play(of, gains)
-            duel = np.where(both[:, None], duel, gains)
-        self.stable.play(of, duel)
+            self.limit.hold_to(bad, of, claimed, proof)
+            self.stable.hold_to(bad * ~both, of * ~both, claimed, proof)
         self.canary = self.canary * (~(both | lonely))[:, None]
         self.other = self.other * (~both)[:, None]
 

@@ -119,14 +119,15 @@ def failing(
     rng = np.random.default_rng(seed)
     contests = Contests(rollouts)
     contests.limit.held_back = contests.stable.held_back = held_back
+    proof = 1 / (RULES.false_alarm * analysis.FAILURES_PART)
     if good_before:
         for _ in range(good_before // 10):  # as good as stable for so many requests
             contests.fight(
                 _drawn(rng, rollouts, 10, stable_share),
                 _drawn(rng, rollouts, 10 * stable_per_canary, stable_share),
                 RULES.failure_limit,
+                proof=proof,
             )
-    bar = log(1 / (RULES.false_alarm * analysis.FAILURES_PART))
     at = np.full(rollouts, NEVER)
     for request in range(1, requests_max + 1):
         contests.fight(
@@ -134,9 +135,10 @@ def failing(
             _drawn(rng, rollouts, stable_per_canary, stable_share),
             RULES.failure_limit,
             Alone.LATER if stable_per_canary else Alone.AT_ONCE,
+            proof,
         )
-        proof = (contests.proof_log() >= bar) & (contests.all[:, 0] >= RULES.failures_min)
-        at = np.where(proof & (at == NEVER), request, at)
+        proved = (contests.proof_log() >= log(proof)) & (contests.all[:, 0] >= RULES.failures_min)
+        at = np.where(proved & (at == NEVER), request, at)
         if (at < NEVER).mean() >= enough:
             break
     return Soon(np.sort(at))

@@ -12,6 +12,7 @@ from gateway.state.shared import HISTOGRAM_CELLS, histogram_cell
 from tests.sim.rollouts.many import Contests, Floats, Slownesses, Timed, cells_of
 
 ROLLOUTS = 20
+PROOF = 111.0
 
 
 def drawn(rng: random.Random, most: int) -> Share:
@@ -19,22 +20,24 @@ def drawn(rng: random.Random, most: int) -> Share:
     return Share(sum(rng.random() < 0.2 for _ in range(of)), of)
 
 
+@pytest.mark.parametrize("first", [Alone.LATER, Alone.AT_ONCE])
 @pytest.mark.parametrize(("canary_most", "stable_most"), [(1, 20), (9, 9), (30, 1), (3, 300)])
-def test_contests_are_fought_alike(canary_most: int, stable_most: int) -> None:
+def test_contests_are_fought_alike(canary_most: int, stable_most: int, first: Alone) -> None:
     rng = random.Random(1)
     many, single = Contests(ROLLOUTS), [UNFOUGHT] * ROLLOUTS
     for tick in range(60):
         canary = [drawn(rng, canary_most) for _ in range(ROLLOUTS)]
         stable = [drawn(rng, stable_most) for _ in range(ROLLOUTS)]
-        alone = (Alone.LATER, Alone.DROPPED, Alone.AT_ONCE)[tick // 20]
+        alone = (first, Alone.DROPPED, Alone.AT_ONCE)[tick // 20]
         if alone is Alone.AT_ONCE or tick % 7 == 0:
             stable = [Share()] * ROLLOUTS
-        many.fight(table(canary), table(stable), 0.05, alone)
+        many.fight(table(canary), table(stable), 0.05, alone, PROOF)
         single = [
-            fought(one, mine, theirs, 0.05, alone)
+            fought(one, mine, theirs, 0.05, alone, PROOF)
             for one, mine, theirs in zip(single, canary, stable, strict=True)
         ]
         assert many.proof_log() == pytest.approx([one.proof_log for one in single])
+    assert any(one.limit.opening.claimed for one in single)
     assert many.all[:, 0].tolist() == [one.canary_all.bad for one in single]
 
 
