@@ -20,20 +20,6 @@ from gateway.fleet.weights import NO_OVERRIDES, Forget, Overrides, idle
 from gateway.store.base import Change, Remove
 
 
-def used(fleet: FleetSnapshot, model: str) -> frozenset[str]:
-    """Versions that the file names, that have a weight or a size, or an instance that is there."""
-    found = fleet.model(model)
-    file = found.weights.keys() | found.replicas.keys() if found else frozenset[str]()
-    set_so = (fleet.overrides.get(model, NO_OVERRIDES), fleet.replica_overrides.get(model, {}))
-    return frozenset(
-        {
-            *file,
-            *(version for one in set_so for version, said in one.items() if said.weight > 0),
-            *(seen.version for seen in fleet.instances.values() if seen.model == model),
-        }
-    )
-
-
 def left_behind(fleet: FleetSnapshot, model: str) -> frozenset[str]:
     """Versions of which nothing is there but what was set for them at run time.
 
@@ -44,7 +30,7 @@ def left_behind(fleet: FleetSnapshot, model: str) -> frozenset[str]:
         return frozenset()
     weights = fleet.overrides.get(model, NO_OVERRIDES)
     found = idle(weights) | idle(fleet.replica_overrides.get(model, NO_OVERRIDES))
-    return found - used(fleet, model) if found else found
+    return found - fleet.used(model) if found else found
 
 
 def due(turn: Turn) -> Iterator[Forget]:

@@ -26,7 +26,7 @@ def carry_out(turn: Turn) -> None:
     overrides = {**fleet.overrides, model: weights(fleet, after)}
     replica_overrides = {**fleet.replica_overrides, model: sizes}
     turn.change(
-        rollouts={**fleet.rollouts, model: listed(fleet, after)},
+        rollouts={**fleet.rollouts, model: listed(fleet, after, fleet.storing)},
         overrides={name: one for name, one in overrides.items() if one},
         replica_overrides={name: one for name, one in replica_overrides.items() if one},
         drawn_up=None,

@@ -223,6 +223,18 @@ class FleetSnapshot:
             if one.blocks or (condemned and one.active)
         }
 
+    def used(self, model: str) -> frozenset[str]:
+        """Versions that the file names, that have a weight or a size, or an instance that is
+        there."""
+        found = self.model(model)
+        file = (*found.weights, *found.replicas) if found else ()
+        set_so = (
+            *self.overrides.get(model, NO_OVERRIDES).items(),
+            *self.replica_overrides.get(model, NO_OVERRIDES).items(),
+        )
+        there = (seen.version for seen in self.instances.values() if seen.model == model)
+        return frozenset((*file, *(name for name, one in set_so if one.weight > 0), *there))
+
     def limit_of(self, seen: Seen) -> int:
         model = self.model(seen.model)
         return seen.limit or (model.limit if model else 1)

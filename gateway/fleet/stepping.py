@@ -17,7 +17,8 @@ from gateway.fleet.weights import NO_OVERRIDES, Override, Overrides, in_force, o
 from gateway.rollout.machine import ENDED, Happened, Phase, Refusal, transition
 from gateway.store.base import Change, Remove
 
-KEPT_MAX: Final = 20  # rollouts of a model; besides, every one that blocks its version
+KEPT_MAX: Final = 20  # rollouts of a model; besides, those that block their version:
+BLOCKED_MAX: Final = 64  # the newest ones, and each whose version is used
 
 
 def drawn_up(fleet: FleetSnapshot, rollout: Rollout, move: Move, by: str, now: float) -> Rollout:
@@ -109,22 +110,31 @@ def changes(fleet: FleetSnapshot, after: Rollout) -> tuple[Change, ...]:
     sizes = replicas(fleet, after)
     if sizes != fleet.replica_overrides.get(model, NO_OVERRIDES):
         found.append(replicas_change(model, sizes) if sizes else Remove("replicas", model))
-    kept = {one.id for one in listed(fleet, after)}
-    old = fleet.rollouts.get(model, ())
-    found += (Remove(ROLLOUTS, one.id) for one in old if one.id not in kept)
+    found += (Remove(ROLLOUTS, one) for one in superfluous(fleet, after))
     if after.phase is Phase.PENDING:  # nobody looks at what was counted of the one before
-        found += (Remove(WATCHES, one.id) for one in old[-1:])
+        found += (Remove(WATCHES, one.id) for one in fleet.rollouts.get(model, ())[-1:])
     return tuple(found)
 
 
-def listed(fleet: FleetSnapshot, after: Rollout) -> tuple[Rollout, ...]:
-    """The model's rollouts with this one among them; the oldest go, unless they block."""
-    old = fleet.rollouts.get(after.model, ())
-    others = (one for one in old if one.number != after.number)
-    many = sorted((*others, after), key=lambda one: one.number)
-    blocking = {one.number for one in {one.version: one for one in many}.values() if one.blocks}
-    return tuple(
-        one
-        for index, one in enumerate(many)
-        if index >= len(many) - KEPT_MAX or one.number in blocking
-    )
+def listed(fleet: FleetSnapshot, after: Rollout, stored: tuple[Change, ...]) -> tuple[Rollout, ...]:
+    """The model's rollouts with this one among them, as the store has them."""
+    removed = {one.key for one in stored if isinstance(one, Remove) and one.kind == ROLLOUTS}
+    return tuple(one for one in _with(fleet, after) if one.id not in removed)
+
+
+def superfluous(fleet: FleetSnapshot, after: Rollout) -> tuple[str, ...]:
+    """Ids of the oldest ones; but none that blocks a version which somebody may still ask for."""
+    many = _with(fleet, after)
+    last = {one.version: one for one in many}  # it says whether the version is blocked
+    blocking = [one for one in many if last[one.version] is one and one.blocks]
+    kept = [*many[-KEPT_MAX:], *blocking[-BLOCKED_MAX:]]
+    if len(blocking) > BLOCKED_MAX:
+        used = fleet.used(after.model)
+        kept += (one for one in blocking if one.version in used)
+    numbers = {one.number for one in kept}
+    return tuple(one.id for one in many if one.number not in numbers)
+
+
+def _with(fleet: FleetSnapshot, after: Rollout) -> tuple[Rollout, ...]:
+    others = (one for one in fleet.rollouts.get(after.model, ()) if one.number != after.number)
+    return tuple(sorted((*others, after), key=lambda one: one.number))
