@@ -63,7 +63,7 @@ def test_a_version_goes_on_when_samples_and_memory_pass(
     assert at(fleet)[0] is phase
     assert rollout(fleet).ground == ground
     assert [one.name for one in rollout(fleet).checks] == ["errors", "memory"]
-    said = "2.33 GB" if peak_gb == 2.5 else "20 were tried"
+    said = "2.50 GB" if peak_gb == 2.5 else "20 were tried"
     assert said in rollout(fleet).reason
 
 
