@@ -323,6 +323,8 @@ def _added(ask: AddInstance) -> Seen:
 def _plan_add(fleet: FleetSnapshot, ask: AddInstance) -> Plan:
     old = fleet.instances.get(ask.id)
     if old is not None:
+        if old.origin is Origin.API and old.retired:
+            raise Denied("conflict", f"{ask.id} is being removed: add it when it has left")
         if (old.origin, old.http, old.grpc) == (Origin.API, ask.http, ask.grpc):
             return Plan(NOTHING, (f"{ask.id} is there already",))
         text = f"{ask.id} is taken by an instance of origin {old.origin.value}"

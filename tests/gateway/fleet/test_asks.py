@@ -258,6 +258,8 @@ def test_an_added_instance_is_kept_polled_and_removed_by_a_drain() -> None:
     fleet, _ = ask(fleet, RemoveInstance("n"), now=12.0)
     assert fleet.instances["n"].retired
     assert fleet.drains["n"].ended is None
+    with pytest.raises(Denied, match="n is being removed: add it when it has left"):
+        plan(fleet, add, 12.1)  # "there already" would be said of one that is gone in a moment
 
 
 def test_a_launched_instance_is_taken_out_of_the_file_not_removed() -> None:
