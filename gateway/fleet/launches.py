@@ -128,8 +128,8 @@ def _adopt_unwanted(turn: Turn, name: str, pid: int) -> None:
     if seen is None:  # never registered, so nobody was ever sent there
         turn.order(Supervise(Kill(f"{CHILD}{name}", SIGTERM)))
         return
-    unwanted = Launched(name, seen.model, seen.version, "", seen.device, Stage.RUNNING, pid=pid)
-    turn.put_launch(unwanted)
+    unwanted = Launched(name, seen.model, seen.version, "", seen.device, Stage.STARTING, pid=pid)
+    turn.put_launch(replace(unwanted, started_at=turn.now))  # it may be loading, for all we know
     last = turn.fleet.rollout(seen.model)
     back = last is not None and last.version == seen.version and last.phase is Rolling.ROLLING_BACK
     drains.retire(turn, seen, farewell(turn.fleet, last) if last is not None and back else None)

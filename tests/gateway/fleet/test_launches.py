@@ -232,6 +232,19 @@ def test_one_that_the_file_does_not_name_any_more_is_drained_and_stopped() -> No
     assert fleet.instances[A].retired
 
 
+def test_one_that_the_file_does_not_name_any_more_may_be_loading_all_the_same() -> None:
+    """It was taken for one that runs, and the next one loaded on its device beside it."""
+    other = LAUNCHED.replace('"1" = 2 }', '"2" = 1 }').replace('"1" = 100', '"1" = 100, "2" = 0')
+    fleet, commands = play(
+        fresh(other, history()),
+        ChildrenSeen({"worker0.0": 77, A_CHILD: 99}, 1, frozenset(), 50.0),
+        WorkerLinked(0, 0, 77, 3, 50.0),
+    )
+    assert only(Launch, commands) == []
+    fleet, commands = play(fleet, ChildExited(A_CHILD, 99, 1, 51.0))
+    assert only(Launch, commands) == [Launch("m-2-0", "m", "2", "d0")]
+
+
 def test_its_pid_is_shown_when_the_supervisor_says_it() -> None:
     fleet, _ = play(begun(LAUNCHED), ChildStarted(A_CHILD, 4711, 1.0))
     assert fleet.launches[A].pid == 4711
