@@ -59,6 +59,8 @@ def _due(turn: Turn, rollout: Rollout, keys: Keys, watch: Watch) -> Move | None:
         case Phase.VALIDATING if not rollout.samples:
             text = "not validated: no samples were given"
             return news(rollout, Happened.VALIDATED, text)
+        case Phase.VALIDATING if watch.asked_at < rollout.entered:
+            return _untried(turn, rollout, keys)
         case Phase.STEP | Phase.PAUSED | Phase.PROMOTING if not rollout.by_hand:
             return _watched(turn, rollout, keys, watch)
         case Phase.ROLLING_BACK:
@@ -93,6 +95,15 @@ def _started(turn: Turn, rollout: Rollout, keys: Keys) -> Move | None:
         text = f"not READY after {keys.ready_timeout_s:g} s: {who}"
         return news(rollout, Happened.FAILED, text, "not_ready")
     return None
+
+
+def _untried(turn: Turn, rollout: Rollout, keys: Keys) -> Move | None:
+    """Who is held out, or has left, is waited for as long as a group may take to be READY."""
+    lacks = groups.untried(turn.fleet, rollout, turn.now)
+    if not lacks or turn.now < rollout.entered + keys.ready_timeout_s:
+        return None
+    text = f"not validated within {keys.ready_timeout_s:g} s: {lacks}"
+    return news(rollout, Happened.FAILED, text, "not_ready")
 
 
 def _watched(turn: Turn, rollout: Rollout, keys: Keys, watch: Watch) -> Move | None:
@@ -157,7 +168,8 @@ def deadlines(fleet: FleetSnapshot, now: float) -> list[float]:
         if watch.tries_at > now:
             found.append(watch.tries_at)
             continue  # nothing is looked at before
-        if rollout.phase is Phase.STARTING:
+        untried = rollout.phase is Phase.VALIDATING and watch.asked_at < rollout.entered
+        if rollout.phase is Phase.STARTING or untried:
             found.append(rollout.entered + keys.ready_timeout_s)
         elif rollout.watched:
             found.append(max(now, reads_at(rollout, keys, watch)))

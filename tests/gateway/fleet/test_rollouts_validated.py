@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.fleet import rollouts
 from gateway.fleet.commands import Validate
-from gateway.fleet.events import NeedsRead, Observed, Source
+from gateway.fleet.events import NeedsRead, Observed, Source, Ticked
 from gateway.fleet.rollout_events import Validated
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.fleet.status import Device
@@ -106,3 +107,24 @@ def test_a_control_that_was_started_again_tries_samples_when_it_has_heard_of_bot
     assert name == OLD
     assert (len(order.canary), len(order.stable)) == (1, 1)
     assert fleet.watches["m"].said == ""
+
+
+def test_who_was_never_heard_of_again_is_waited_for_as_long_as_a_group_may_take() -> None:
+    """An instance of the old group, here; samples cannot be tried on both."""
+    traffic = Traffic()
+    world = World()
+    while not any(world.fleet.routable(seen) for seen in world.fleet.instances.values()):
+        world.second(traffic.canary, traffic.stable)
+    world.happen(asked(start(samples="s.jsonl"), world.now))
+    while at(world.fleet)[0] is not Phase.VALIDATING:
+        world.second(traffic.canary, traffic.stable)
+    world.begin()
+    fleet, until = world.fleet, rollout(world.fleet).entered + 100  # `ready_timeout_s`
+    assert until in rollouts.deadlines(fleet, world.now)
+    fleet, _ = play(fleet, Ticked(until - 1))
+    assert at(fleet)[0] is Phase.VALIDATING
+    fleet, commands = play(fleet, Ticked(until))
+    assert at(fleet)[0] is Phase.ROLLING_BACK
+    assert rollout(fleet).ground == "not_ready"
+    assert "not validated within 100 s: waits for" in rollout(fleet).reason
+    assert only(Validate, commands) == []
