@@ -4,11 +4,13 @@ Facts are taken from tables, from the store, and from what requests did.
 """
 
 from collections import Counter
+from math import inf
 from typing import TYPE_CHECKING
 
 from gateway.fleet import events as e
 from gateway.fleet.drain import REPLACED
 from gateway.fleet.rollout import Rollout
+from gateway.fleet.rollout_events import CountsRead
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.records import BLAMES_INSTANCE, Outcome, RouteTable
 from gateway.rollout.machine import Phase
@@ -32,6 +34,8 @@ class RolloutWorld(World):
         self.answered_by = Counter[str]()
         self.at_start: dict[str, int] = {}  # failed attempts of its version, by rollout
         self.at_step: dict[tuple[str, int], int] = {}  # answered ones, by rollout and step
+        self.asked_of: dict[str, int] = {}  # answered ones when a reading was asked for last
+        self.at_reading: dict[str, int] = {}  # and as of the reading that came last
         self.blocked_since: dict[str, float] = {}  # by version
         self.ended_as: dict[str, str] = {}  # for whoever asks how much has happened
 
@@ -66,6 +70,11 @@ class RolloutWorld(World):
         was, now = before.rollout(MODEL), fleet.rollout(MODEL)
         if now is None:
             return
+        watch, watched = fleet.watches.get(MODEL), before.watches.get(MODEL)
+        if watch is not None and watch.asked_at > (watched.asked_at if watched else -inf):
+            self.asked_of[now.id] = self.answered_by[now.version]
+        if isinstance(event, CountsRead):  # what ends after it belongs to the next reading
+            self.at_reading[now.id] = self.asked_of.get(now.id, 0)
         if fleet.rollouts is not before.rollouts:  # an operator's weights lift a block, too
             since = self.blocked_since
             blocked = fleet.blocked(MODEL)
@@ -101,7 +110,8 @@ class RolloutWorld(World):
             laws.phases_follow(now.id, was.phase.value, phase)
             self._judge_verdict(was, now)
         if now.phase is Phase.STEP and (was is None or was.step != now.step):
-            self.at_step[now.id, now.step] = self.answered_by[now.version]
+            answered = self.answered_by[now.version]
+            self.at_step[now.id, now.step] = self.at_reading.get(now.id, answered)
         if not now.active:
             self.ended_as[now.id] = f"{phase} {now.ground}".strip()
 
@@ -143,7 +153,10 @@ class RolloutWorld(World):
         ]
         found = [text for text in found if not text.startswith(tuple(out))]
         if rollout is not None and rollout.active:
-            found.append(f"rollout {rollout.id} is {rollout.phase.value}: {rollout.reason}")
+            watch = control.fleet.watches.get(MODEL)
+            said = (watch.said if watch else "") or rollout.reason
+            if not said.endswith("not yet proof"):  # of what fails a little too often: it is held
+                found.append(f"rollout {rollout.id} is {rollout.phase.value}: {said}")
         return found + self._left_behind(control.fleet)
 
     def _left_behind(self, fleet: FleetSnapshot) -> list[str]:
