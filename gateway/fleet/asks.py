@@ -28,7 +28,7 @@ from gateway.control import (
 )
 from gateway.fleet import drains, forgetting, rollout_asks, rollout_moves
 from gateway.fleet.commands import Tell
-from gateway.fleet.drain import FAREWELLS, Phase
+from gateway.fleet.drain import ENDED, FAREWELLS, Drain, Phase
 from gateway.fleet.durable import OF_INSTANCE, drain_change, instance_document, overrides_change
 from gateway.fleet.plan import NOTHING, Plan
 from gateway.fleet.registry import STATIC, Origin, Seen
@@ -251,7 +251,7 @@ def _plan_drain(
     if running is not None and running.phase is not Phase.UNDRAINED:
         more = (order.stop and not running.stop) or (order.reclaim and not running.reclaim)
         removal = running.reason in FAREWELLS
-        if not more and not removal:
+        if not more and not removal and not _ends_with_it(fleet, running, order):
             return Plan(NOTHING, (f"{name} is drained already: {running.phase.value}",))
     if _routable(fleet, seen.model) == {name} and not force:
         how = "drain it with --stop --force" if order.stop else "--force"
@@ -261,6 +261,12 @@ def _plan_drain(
     then = "and stopped" if draft.stop else "and held out"
     sentence = f"{name} is drained for at most {max(0.0, draft.deadline - now):g} s {then}"
     return Plan((drain_change(draft, fleet.wall, now),), (sentence,))
+
+
+def _ends_with_it(fleet: FleetSnapshot, last: Drain, order: drains.Order) -> bool:
+    """Whether what was stopped comes back as if nothing had been: held out is more than that."""
+    over = last.stop and last.phase in ENDED
+    return over and not order.stop and last.name not in fleet.launches
 
 
 def _plan_undrain(fleet: FleetSnapshot, name: str, now: float) -> Plan:

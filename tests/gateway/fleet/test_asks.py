@@ -21,7 +21,8 @@ from gateway.control import (
 )
 from gateway.fleet.asks import plan
 from gateway.fleet.commands import Answer, CallResume, Command, Tell, Write
-from gateway.fleet.events import Asked, StopAsked
+from gateway.fleet.drain import Phase
+from gateway.fleet.events import Asked, SlotEmptied, SlotSent, StopAsked
 from gateway.fleet.registry import Origin
 from gateway.fleet.snapshot import FleetSnapshot
 from gateway.messages import Cut
@@ -349,3 +350,17 @@ def test_an_instance_that_never_heard_of_its_undrain_can_be_told_again() -> None
     assert [one.name for one in only(CallResume, commands)] == ["a"]
     fleet, _ = play(fleet, observed("a", State.READY, now=late + 1, sequence=10))
     assert targets(fleet) == ["a", "b"]
+
+
+def test_a_plain_drain_of_what_was_stopped_holds_it_out_when_it_comes_back() -> None:
+    """It was said to be drained already, and served again with its next start."""
+    ready = both_ready()
+    fleet, _ = play(ready, Asked(1, StopInstance("a", False), False, None, 9.0))
+    token = fleet.drains["a"].token
+    fleet, _ = play(fleet, SlotSent(0, token, 9.1), SlotEmptied(0, token, 9.2))
+    fleet, _ = play(fleet, observed("a", State.STOPPED, 9.3, sequence=9))
+    assert (fleet.drains["a"].phase, fleet.drains["a"].stop) == (Phase.DONE, True)
+    held, _ = play(fleet, Asked(2, DrainInstance("a", None, False, False), False, None, 9.4))
+    again = observed("a", State.READY, 9.5, sequence=1, incarnation="anew")
+    assert play(held, again)[0].instances["a"].intent is Intent.DRAIN
+    assert play(fleet, again)[0].instances["a"].intent is Intent.ACTIVE
