@@ -53,6 +53,9 @@ def registration(turn: Turn, event: Registered) -> None:
     if seen is not None and seen.origin in STATIC:  # it is asked where the file says, and no more
         turn.order(taken, PollNow(seen.name))
         return
+    if seen is None and status.state is State.STOPPED:  # it came late: who said so has ended
+        turn.order(taken)
+        return
     if seen is None or seen.origin is Origin.REGISTERED:
         unknown = _unknown(turn.fleet, status)
         if unknown:

@@ -98,6 +98,13 @@ def test_what_the_config_does_not_know_cannot_register(key: str, text: str) -> N
     assert fleet.instances["r"].incarnation == "r1"
 
 
+def test_a_registration_that_comes_after_its_instance_has_ended_leaves_nothing_behind() -> None:
+    """It stood in the fleet as lost, until an operator removed it."""
+    fleet, commands = play(begun(), register(1.0, state=State.STOPPED))
+    assert only(Answer, commands)[0].value == RegisterAnswer("", 30.0, 10.0)
+    assert "r" not in fleet.instances
+
+
 def test_a_flood_of_names_ends_at_the_cap_and_those_that_are_known_may_still_register() -> None:
     fleet = registered()
     one = fleet.instances["r"]
