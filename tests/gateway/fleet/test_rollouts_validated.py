@@ -78,18 +78,25 @@ def test_a_report_that_nobody_waits_for_changes_nothing() -> None:
         assert at(after) == (Phase.VALIDATING, 0)
 
 
-def test_a_control_that_was_started_again_tries_samples_when_it_has_heard_of_both_groups() -> None:
-    """It ordered them of nobody, before any poll was answered, and a good version went back."""
+def _begun_again() -> World:
+    """A control that begins while samples are tried: it has heard of nobody yet."""
     traffic = Traffic()
     world = World()
     while not any(world.fleet.routable(seen) for seen in world.fleet.instances.values()):
         world.second(traffic.canary, traffic.stable)
+        assert world.now < 50
     world.happen(asked(start(samples="s.jsonl"), world.now))
     while at(world.fleet)[0] is not Phase.VALIDATING:
         world.second(traffic.canary, traffic.stable)
         assert world.now < 50
     world.begin()
     assert at(world.fleet)[0] is Phase.VALIDATING
+    return world
+
+
+def test_a_control_that_was_started_again_tries_samples_when_it_has_heard_of_both_groups() -> None:
+    """It ordered them of nobody, before any poll was answered, and a good version went back."""
+    world = _begun_again()
     fleet, orders = world.fleet, list[Validate]()
     assert "waits for its instances" in fleet.watches["m"].said
     for name in (NEW, OLD, NEW):
@@ -111,14 +118,7 @@ def test_a_control_that_was_started_again_tries_samples_when_it_has_heard_of_bot
 
 def test_who_was_never_heard_of_again_is_waited_for_as_long_as_a_group_may_take() -> None:
     """An instance of the old group, here; samples cannot be tried on both."""
-    traffic = Traffic()
-    world = World()
-    while not any(world.fleet.routable(seen) for seen in world.fleet.instances.values()):
-        world.second(traffic.canary, traffic.stable)
-    world.happen(asked(start(samples="s.jsonl"), world.now))
-    while at(world.fleet)[0] is not Phase.VALIDATING:
-        world.second(traffic.canary, traffic.stable)
-    world.begin()
+    world = _begun_again()
     fleet, until = world.fleet, rollout(world.fleet).entered + 100  # `ready_timeout_s`
     assert until in rollouts.deadlines(fleet, world.now)
     fleet, _ = play(fleet, Ticked(until - 1))
